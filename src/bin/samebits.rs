@@ -1,0 +1,2 @@
+//! The `samebits` command.
+fn main() {}
