@@ -12,6 +12,7 @@ pub mod shape;
 pub mod stages;
 
 pub use error::{Error, Result};
+pub use qsa::{Backend, Decoded, Profile, QsaLayer, Trace};
 pub use shape::{KvCells, KvFormat, QsaCache, QsaShape, Step, Window};
 #[cfg(feature = "wgpu")]
 pub use wgpu;

@@ -1,0 +1,258 @@
+// Attention of one row over 64 selected cells, for up to 12 query heads that share a KV head.
+//
+// Shapes: ids [rows][id_stride], page table [pages], queries [rows][q_heads][D], keys and values [slot][kv_heads][D] in
+// the format of the piece in front of this one (load_key, load_value), partials [rows][chunks][q_heads][D + 2].
+// binding 0  uniform  Params
+// binding 1  uniform  step records, one a row
+// binding 2  read     cell ids
+// binding 3  read     page table
+// binding 4  read     queries
+// binding 5  read     keys          binding 6  read  key scales (int8)
+// binding 7  read     values        binding 8  read  value scales (int8)
+// binding 9  write    partials
+// workgroups: x = chunk, y = row, z = kv head * tiles + tile of 12 heads
+//
+// Order: score = tree over 32 lanes of lane products of 8 (D = 256) or 4 (D = 128), then times the scale; the maximum
+// by order key; l = tree over 32 lanes of p[c] + p[c + 32]; accumulators serial over the cells, fma from 0.
+// A cell that does not exist is not read.
+
+override HEAD_DIM: u32 = 256;
+override QUADS: u32 = HEAD_DIM / 4u;
+
+struct Params {
+    zero: u32,           // the guarded lowering's run-time zero
+    group: u32,          // query heads of a KV head
+    kv_heads: u32,
+    tiles: u32,          // tiles of 12 heads that cover a group
+    page_size: u32,
+    slots: u32,          // cells in the KV arrays
+    id_stride: u32,
+    partial_stride: u32, // floats between rows of the partials
+    gathered: u32,       // 1: the KV arrays hold the selected cells in order, [rows][id_stride]
+    scale: f32,          // 1 / sqrt(D)
+    spare0: u32,
+    spare1: u32,
+}
+
+struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<uniform> steps: array<Step, 16>;
+@group(0) @binding(2) var<storage, read> ids: array<u32>;
+@group(0) @binding(3) var<storage, read> page_table: array<u32>;
+@group(0) @binding(4) var<storage, read> queries: array<vec4<f32>>;
+@group(0) @binding(9) var<storage, read_write> partials: array<vec2<f32>>;
+
+const THREADS = 256u;
+const CHUNK = 64u;
+const LOWEST = 0xff800000u; // -inf, from which maxima start; a NaN never replaces it
+
+// Queries [12][QUADS] until the scores are there, then a tree's partial sums.
+var<workgroup> stage: array<vec4<f32>, 768>;
+// Scores, then weights: [64 cells][3] vectors of 4 heads.
+var<workgroup> weights: array<vec4<f32>, 192>;
+// A chunk's cells as rows of the KV arrays.
+var<workgroup> rows: array<u32, 64>;
+
+// Four sums at once for each of 12 heads: the named vectors of one tree level.
+struct Heads { a: vec4<f32>, b: vec4<f32>, c: vec4<f32> }
+
+fn add_heads(x: Heads, y: Heads) -> Heads {
+    return Heads(v_add(x.a, y.a), v_add(x.b, y.b), v_add(x.c, y.c));
+}
+
+fn lane_product(k: Eight, head: u32, lane: u32) -> f32 {
+    if (HEAD_DIM == 256u) {
+        let q = head * QUADS + lane * 2u;
+        return lane_product8(k.lo, k.hi, stage[q], stage[q + 1u]);
+    }
+    return lane_product4(k.lo, stage[head * QUADS + lane]);
+}
+
+fn lane_products(k: Eight, lane: u32) -> Heads {
+    return Heads(
+        vec4<f32>(lane_product(k, 0u, lane), lane_product(k, 1u, lane), lane_product(k, 2u, lane), lane_product(k, 3u, lane)),
+        vec4<f32>(lane_product(k, 4u, lane), lane_product(k, 5u, lane), lane_product(k, 6u, lane), lane_product(k, 7u, lane)),
+        vec4<f32>(lane_product(k, 8u, lane), lane_product(k, 9u, lane), lane_product(k, 10u, lane), lane_product(k, 11u, lane)),
+    );
+}
+
+// The greater of two scores by order key; the total order makes the result independent of the order of comparisons.
+fn greater(x: f32, y: f32) -> f32 {
+    return select(x, y, order_key(y) > order_key(x));
+}
+
+struct Sums { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32> }
+
+// One cell's contribution to 4 dims of 4 heads.
+fn accumulate(acc: Sums, p: vec4<f32>, v: vec4<f32>) -> Sums {
+    return Sums(
+        v_fma(vec4<f32>(p.x), v, acc.a),
+        v_fma(vec4<f32>(p.y), v, acc.b),
+        v_fma(vec4<f32>(p.z), v, acc.c),
+        v_fma(vec4<f32>(p.w), v, acc.d),
+    );
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let chunk = group.x;
+    let row = group.y;
+    let kv_head = group.z / params.tiles;
+    let first_head = (group.z % params.tiles) * 12u;
+    let step = steps[row];
+    if (chunk * CHUNK >= step.width) {
+        return;
+    }
+    let cells = min(CHUNK, step.width - chunk * CHUNK);
+    let heads = min(12u, params.group - first_head);
+    let head0 = kv_head * params.group + first_head;
+
+    if (thread < cells) {
+        let entry = row * params.id_stride + chunk * CHUNK + thread;
+        var slot = entry;
+        if (params.gathered == 0u) {
+            let cell = min(ids[entry], step.n_kv - 1u);
+            slot = page_table[cell / params.page_size] * params.page_size + cell % params.page_size;
+        }
+        rows[thread] = min(slot, params.slots - 1u) * params.kv_heads + kv_head;
+    }
+    for (var i = thread; i < 12u * QUADS; i += THREADS) {
+        let head = i / QUADS;
+        if (head < heads) {
+            stage[i] = queries[((row * params.kv_heads * params.group) + head0 + head) * QUADS + i % QUADS];
+        } else {
+            stage[i] = vec4<f32>(0.0);
+        }
+    }
+    workgroupBarrier();
+
+    // Four neighbouring threads share a cell: thread r walks lanes r, r+4, r+8, ... in bit-reversed order, which is the
+    // tree over distances 16, 8 and 4; distances 2 and 1 go through workgroup memory.
+    let cell = thread / 4u;
+    let residue = thread % 4u;
+    var sum: Heads;
+    if (cell < cells) {
+        let kv_row = rows[cell];
+        var level0: Heads;
+        var level1: Heads;
+        var level2: Heads;
+        for (var leaf = 0u; leaf < 8u; leaf++) {
+            let lane = residue + 4u * (reverseBits(leaf) >> 29u);
+            sum = lane_products(load_key(kv_row, lane), lane);
+            if ((leaf & 1u) == 0u) {
+                level0 = sum;
+            } else {
+                sum = add_heads(level0, sum);
+                if ((leaf & 2u) == 0u) {
+                    level1 = sum;
+                } else {
+                    sum = add_heads(level1, sum);
+                    if ((leaf & 4u) == 0u) {
+                        level2 = sum;
+                    } else {
+                        sum = add_heads(level2, sum);
+                    }
+                }
+            }
+        }
+    }
+    workgroupBarrier();
+    stage[thread] = sum.a;
+    stage[256u + thread] = sum.b;
+    stage[512u + thread] = sum.c;
+    workgroupBarrier();
+    if (thread < 192u) {
+        let c = thread / 3u;
+        let at = (thread % 3u) * 256u + c * 4u;
+        let s = v_add(v_add(stage[at], stage[at + 2u]), v_add(stage[at + 1u], stage[at + 3u]));
+        weights[thread] = v_mul(s, vec4<f32>(params.scale));
+    }
+    workgroupBarrier();
+
+    // Maxima: 16 threads a head, then one value for each head in stage[head].
+    if (thread < 192u) {
+        let head = thread % 12u;
+        var m = bitcast<f32>(LOWEST);
+        for (var c = thread / 12u; c < cells; c += 16u) {
+            m = greater(m, weights[c * 3u + head / 4u][head % 4u]);
+        }
+        stage[thread].x = m;
+    }
+    workgroupBarrier();
+    if (thread < 12u) {
+        var m = stage[thread].x;
+        for (var i = 1u; i < 16u; i++) {
+            m = greater(m, stage[thread + 12u * i].x);
+        }
+        // -0 and +0 are one value of the order; +0 is what is kept.
+        let bits = bitcast<u32>(m);
+        stage[thread].y = bitcast<f32>(select(bits, 0u, bits == 0x80000000u));
+    }
+    workgroupBarrier();
+
+    // Weights; a cell that does not exist weighs nothing.
+    for (var i = thread; i < 768u; i += THREADS) {
+        let c = i / 12u;
+        let head = i % 12u;
+        var p = 0.0;
+        if (c < cells) {
+            p = f_exp(f_sub(weights[c * 3u + head / 4u][head % 4u], stage[head].y));
+        }
+        weights[c * 3u + head / 4u][head % 4u] = p;
+    }
+    workgroupBarrier();
+
+    // l: the sums live in stage[256 ..], [32][3] vectors.
+    if (thread < 96u) {
+        stage[256u + thread] = v_add(weights[thread], weights[thread + 96u]);
+    }
+    for (var n = 48u; n >= 3u; n /= 2u) {
+        workgroupBarrier();
+        if (thread < n) {
+            stage[256u + thread] = v_add(stage[256u + thread], stage[256u + thread + n]);
+        }
+    }
+    workgroupBarrier();
+
+    let out_row = (row * params.partial_stride + (chunk * params.kv_heads * params.group + head0) * (HEAD_DIM + 2u)) / 2u;
+    let head_pairs = HEAD_DIM / 2u + 1u;
+    if (thread < heads) {
+        let l = stage[256u + thread / 4u][thread % 4u];
+        partials[out_row + thread * head_pairs + HEAD_DIM / 2u] = vec2<f32>(stage[thread].y, l);
+    }
+
+    // Accumulators: a thread owns 4 dims of 4 heads.
+    let quad = thread % QUADS;
+    let four = thread / QUADS;
+    if (four >= 3u) {
+        return;
+    }
+    var acc: Sums;
+    var c = 0u;
+    for (; c + 4u <= cells; c += 4u) {
+        let v0 = load_value(rows[c], quad);
+        let v1 = load_value(rows[c + 1u], quad);
+        let v2 = load_value(rows[c + 2u], quad);
+        let v3 = load_value(rows[c + 3u], quad);
+        acc = accumulate(acc, weights[c * 3u + four], v0);
+        acc = accumulate(acc, weights[c * 3u + 3u + four], v1);
+        acc = accumulate(acc, weights[c * 3u + 6u + four], v2);
+        acc = accumulate(acc, weights[c * 3u + 9u + four], v3);
+    }
+    for (; c < cells; c++) {
+        acc = accumulate(acc, weights[c * 3u + four], load_value(rows[c], quad));
+    }
+    write_head(out_row, head_pairs, four * 4u, heads, quad, acc.a);
+    write_head(out_row, head_pairs, four * 4u + 1u, heads, quad, acc.b);
+    write_head(out_row, head_pairs, four * 4u + 2u, heads, quad, acc.c);
+    write_head(out_row, head_pairs, four * 4u + 3u, heads, quad, acc.d);
+}
+
+fn write_head(out_row: u32, head_pairs: u32, head: u32, heads: u32, quad: u32, value: vec4<f32>) {
+    if (head < heads) {
+        let at = out_row + head * head_pairs + quad * 2u;
+        partials[at] = value.xy;
+        partials[at + 1u] = value.zw;
+    }
+}

@@ -1,0 +1,251 @@
+// Top-k: the cells of the best blocks.
+//
+// One workgroup selects from one part of one row: the items are either the row's block scores or the survivors of the
+// parts of a former level, always in ascending order of block. A level that is not the last one writes its survivors;
+// the last one has a single part and writes cell ids.
+//
+// Shapes: scores [rows][score_stride], survivors [rows][parts][part_out] of (order key, block), ids [rows][id_stride].
+// binding 0  uniform  Params
+// binding 1  uniform  step records, one a row
+// binding 2  read     level 0: scores, four to a word vector; later levels: survivors, two to a word vector
+// binding 3  write    last level: ids; else survivors
+//
+// Order: no float is added; integer counts only. Ties: equal keys are taken lowest block first, a block may be cut.
+
+struct Params {
+    zero: u32,        // the guarded lowering's run-time zero
+    level: u32,       // 0: items are scores
+    last: u32,        // 1: write ids
+    items: u32,       // items of a row at this level, at most
+    part: u32,        // items of a part, a multiple of 4
+    part_in: u32,     // items that a part of the former level left for this one (level > 0)
+    part_out: u32,    // survivors that a part leaves
+    src_stride: u32,  // word vectors between rows of the source
+    dst_stride: u32,  // words between rows of the destination
+    level0_part: u32, // items of a part at level 0 (to find how many parts a row has)
+    level1_part: u32, // the same at level 1; 0 when this is level 0 or 1
+    max_width: u32,   // cells that a row of the destination has room for
+}
+
+struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
+
+@group(0) @binding(0) var<uniform> params: Params;
+@group(0) @binding(1) var<uniform> steps: array<Step, 16>;
+@group(0) @binding(2) var<storage, read> src: array<vec4<u32>>;
+@group(0) @binding(3) var<storage, read_write> dst: array<u32>;
+
+const THREADS = 256u;
+const COPIES = 8u;           // histograms side by side: neighbouring threads seldom meet in one counter
+const NO_BLOCK = 0xffffffffu;
+
+var<workgroup> histogram: array<atomic<u32>, 2048>; // [256 digits][COPIES]
+var<workgroup> digit_sum: array<u32, 256>;
+var<workgroup> group_sum: array<u32, 16>;
+var<workgroup> counts: array<vec2<u32>, 256>;
+var<workgroup> group_counts: array<vec2<u32>, 16>;
+var<workgroup> found: vec2<u32>;                    // digit of the threshold, cells above it
+
+struct Items { key: vec4<u32>, block: vec4<u32> }
+
+// Items 4*i .. 4*i+3 of the row.
+fn load(row: u32, i: u32) -> Items {
+    let base = row * params.src_stride;
+    var items: Items;
+    if (params.level == 0u) {
+        let s = bitcast<vec4<f32>>(src[base + i]);
+        items.key = vec4<u32>(order_key(s.x), order_key(s.y), order_key(s.z), order_key(s.w));
+        items.block = vec4<u32>(0u, 1u, 2u, 3u) + i * 4u;
+    } else {
+        let a = src[base + 2u * i];
+        let b = src[base + 2u * i + 1u];
+        items.key = vec4<u32>(a.x, a.z, b.x, b.z);
+        items.block = vec4<u32>(a.y, a.w, b.y, b.w);
+    }
+    return items;
+}
+
+// Cells that a block stands for: 4, the tail's 0 to 3, or 0 for what is no block of this row.
+fn weight(block: u32, step: Step) -> u32 {
+    return select(select(0u, step.n_kv & 3u, block == step.n_bid), 4u, block < step.n_bid);
+}
+
+fn weights(block: vec4<u32>, step: Step) -> vec4<u32> {
+    return vec4<u32>(weight(block.x, step), weight(block.y, step), weight(block.z, step), weight(block.w, step));
+}
+
+fn count(key: u32, w: u32, prefix: u32, shift: u32, copy: u32) {
+    // At shift 24 nothing is fixed yet; a shift by 32 is not defined, so the prefix is compared in two steps.
+    if (w != 0u && ((key >> shift) >> 8u) == prefix) {
+        atomicAdd(&histogram[((key >> shift) & 255u) * COPIES + copy], w);
+    }
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let row = group.y;
+    var step = steps[row];
+    step.width = min(step.width, params.max_width);
+    let identity = step.n_kv <= step.width;
+    if (identity) {
+        if (params.last == 1u) {
+            for (var i = thread; i < step.width; i += THREADS) {
+                dst[row * params.dst_stride + i] = i;
+            }
+        }
+        return;
+    }
+
+    // How many items this row has at this level, and which of them are this part's.
+    var items = step.n_bid + 1u;
+    if (params.level > 0u) {
+        items = (items + params.level0_part - 1u) / params.level0_part * params.part_in;
+    }
+    if (params.level1_part > 0u) {
+        items = (items + params.level1_part - 1u) / params.level1_part * params.part_in;
+    }
+    items = min(items, params.items);
+    let first = group.x * params.part;
+    if (first >= items) {
+        return;
+    }
+    let size = min(params.part, items - first);
+    // Each thread owns consecutive items, so that order is kept without sorting.
+    let quads = (size + 3u) / 4u;
+    let span = (quads + THREADS - 1u) / THREADS;
+    let begin = first / 4u + min(thread * span, quads);
+    let end = first / 4u + min((thread + 1u) * span, quads);
+    let copy = thread % COPIES;
+
+    // The threshold key, a digit of 8 bits at a time, and the cells still wanted at it.
+    var threshold = 0u;
+    var wanted = step.width;
+    var all = false;
+    for (var pass_ = 0u; pass_ < 4u; pass_++) {
+        let shift = 24u - 8u * pass_;
+        for (var c = 0u; c < COPIES; c++) {
+            atomicStore(&histogram[c * THREADS + thread], 0u);
+        }
+        if (thread == 0u) {
+            found = vec2<u32>(NO_BLOCK, 0u);
+        }
+        workgroupBarrier();
+        for (var i = begin; i < end; i++) {
+            let it = load(row, i);
+            let w = weights(it.block, step);
+            count(it.key.x, w.x, threshold, shift, copy);
+            count(it.key.y, w.y, threshold, shift, copy);
+            count(it.key.z, w.z, threshold, shift, copy);
+            count(it.key.w, w.w, threshold, shift, copy);
+        }
+        workgroupBarrier();
+        var own = 0u;
+        for (var c = 0u; c < COPIES; c++) {
+            own += atomicLoad(&histogram[thread * COPIES + c]);
+        }
+        digit_sum[thread] = own;
+        workgroupBarrier();
+        if (thread < 16u) {
+            var sum = 0u;
+            for (var i = 0u; i < 16u; i++) {
+                sum += digit_sum[thread * 16u + i];
+            }
+            group_sum[thread] = sum;
+        }
+        workgroupBarrier();
+        // Cells with a greater digit than this thread's.
+        var above = 0u;
+        for (var g = thread / 16u + 1u; g < 16u; g++) {
+            above += group_sum[g];
+        }
+        for (var d = thread + 1u; d < (thread / 16u + 1u) * 16u; d++) {
+            above += digit_sum[d];
+        }
+        if (above < wanted && wanted <= above + own) {
+            found = vec2<u32>(thread, above);
+        }
+        let f = workgroupUniformLoad(&found);
+        if (f.x == NO_BLOCK) {
+            // The part holds fewer cells than are wanted: all of it survives.
+            all = true;
+        } else {
+            threshold = (threshold << 8u) | f.x;
+            wanted -= f.y;
+        }
+        if (all) {
+            break;
+        }
+    }
+    if (all) {
+        threshold = 0u;
+        wanted = params.part * 4u;
+    }
+
+    // Blocks above and at the threshold before each thread. Only a row's very last item can weigh less than 4, so
+    // the cells before an item are 4 times the blocks before it.
+    var own_counts = vec2<u32>(0u);
+    for (var i = begin; i < end; i++) {
+        let it = load(row, i);
+        let there = weights(it.block, step) != vec4<u32>(0u);
+        let over = vec4<u32>(it.key > vec4<u32>(threshold)) * vec4<u32>(there);
+        let at = vec4<u32>(it.key == vec4<u32>(threshold)) * vec4<u32>(there);
+        own_counts += vec2<u32>(over.x + over.y + over.z + over.w, at.x + at.y + at.z + at.w);
+    }
+    counts[thread] = own_counts;
+    workgroupBarrier();
+    if (thread < 16u) {
+        var sum = vec2<u32>(0u);
+        for (var i = 0u; i < 16u; i++) {
+            sum += counts[thread * 16u + i];
+        }
+        group_counts[thread] = sum;
+    }
+    workgroupBarrier();
+    var before = vec2<u32>(0u);
+    var total = vec2<u32>(0u);
+    for (var g = 0u; g < 16u; g++) {
+        let c = group_counts[g];
+        total += c;
+        before += select(vec2<u32>(0u), c, g < thread / 16u);
+    }
+    for (var i = thread / 16u * 16u; i < thread; i++) {
+        before += counts[i];
+    }
+
+    let wanted_blocks = (wanted + 3u) / 4u;
+    let out_row = row * params.dst_stride;
+    let out_part = out_row + group.x * params.part_out * 2u;
+    for (var i = begin; i < end; i++) {
+        let it = load(row, i);
+        for (var j = 0u; j < 4u; j++) {
+            let key = it.key[j];
+            let block = it.block[j];
+            let w = weight(block, step);
+            if (w == 0u || key < threshold) {
+                continue;
+            }
+            let over = key > threshold;
+            if (params.last == 1u) {
+                let at = before.x * 4u + min(before.y * 4u, wanted);
+                let take = select(min(w, wanted - min(before.y * 4u, wanted)), w, over);
+                for (var c = 0u; c < take; c++) {
+                    if (at + c < step.width) {
+                        dst[out_row + at + c] = block * 4u + c;
+                    }
+                }
+            } else if (over || before.y < wanted_blocks) {
+                let at = before.x + min(before.y, wanted_blocks);
+                if (at < params.part_out) {
+                    dst[out_part + at * 2u] = key;
+                    dst[out_part + at * 2u + 1u] = block;
+                }
+            }
+            before += select(vec2<u32>(0u, 1u), vec2<u32>(1u, 0u), over);
+        }
+    }
+    if (params.last == 0u) {
+        for (var i = total.x + min(total.y, wanted_blocks) + thread; i < params.part_out; i += THREADS) {
+            dst[out_part + i * 2u] = 0u;
+            dst[out_part + i * 2u + 1u] = NO_BLOCK;
+        }
+    }
+}
