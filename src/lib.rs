@@ -3,6 +3,7 @@
 pub mod cpu;
 pub mod error;
 pub mod exact;
+pub mod golden;
 #[cfg(feature = "wgpu")]
 pub mod gpu;
 pub mod qsa;
