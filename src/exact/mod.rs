@@ -31,13 +31,13 @@ pub fn order_key(s: f32) -> u32 {
 pub fn relu(d: f32) -> f32 {
     if d > 0.0 { d } else { 0.0 }
 }
-pub fn lane_product4(k: &[f32; 4], q: &[f32; 4]) -> f32 {
+pub fn lane_product4(k: &[f32], q: &[f32]) -> f32 {
     let mut p = k[1] * q[1];
     p = fma(k[0], q[0], p);
     p = fma(k[2], q[2], p);
     fma(k[3], q[3], p)
 }
-pub fn lane_product8(k: &[f32; 8], q: &[f32; 8]) -> f32 {
+pub fn lane_product8(k: &[f32], q: &[f32]) -> f32 {
     let mut p = k[1] * q[1];
     p = fma(k[0], q[0], p);
     for j in 2..8 {
@@ -45,7 +45,7 @@ pub fn lane_product8(k: &[f32; 8], q: &[f32; 8]) -> f32 {
     }
     p
 }
-pub fn tree32(mut v: [f32; 32]) -> f32 {
+pub fn tree32(v: &mut [f32; 32]) -> f32 {
     for n in [16, 8, 4, 2, 1] {
         for t in 0..n {
             v[t] += v[t + n];

@@ -5,13 +5,13 @@ use crate::shape::{CHUNK_CELLS, KV_GROUP, KvCells, LANES, QsaShape, Step};
 
 /// The larger of two logits: the one rule for every maximum of the attention and merge stages.
 ///
-/// `m` starts at -inf. A candidate `s` replaces it when `order_key(s) > order_key(m)`, and is stored as `s + 0`:
+/// A maximum starts at -inf. A candidate `s` replaces it when its order key is higher, and is stored with -0 made +0:
 ///
-/// * -0 and +0 have one key and one stored form (+0), so the bytes of a maximum do not depend on the order in which
+/// * both zeros have one key and one stored form, so the bytes of a maximum do not depend on the order in which
 ///   candidates came, nor on who compares them;
 /// * a NaN has the lowest key of all and is never taken, so a maximum is never NaN; nothing but NaN and -inf gives -inf.
 ///
-/// For numbers that is `if s > m { s + 0 } else { m }`; a comparison with `>` that is false for NaN may be used instead.
+/// For numbers that is `if s > m { s + 0 } else { m }`, and since that comparison is false for NaN, it is the same rule.
 pub fn max_logit(m: f32, s: f32) -> f32 {
     if order_key(s) > order_key(m) { s + 0.0 } else { m }
 }
@@ -70,7 +70,7 @@ pub fn qsa_attend(
             for t in 0..LANES {
                 lanes[t] = p[t] + p[t + LANES];
             }
-            let l = tree32(lanes);
+            let l = tree32(&mut lanes);
 
             for d in 0..dim {
                 let mut acc = 0.0;
@@ -113,20 +113,12 @@ fn value_at(shape: &QsaShape, kv: &KvCells, slot: usize, kv_head: usize, d: usiz
 /// Lane `t` holds the `len / 32` consecutive dims from `t * len / 32`: 8 of 256, 4 of 128.
 fn dot(key: &[f32], query: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
-    if key.len() == 8 * LANES {
-        for t in 0..LANES {
-            let (mut k, mut q) = ([0.0; 8], [0.0; 8]);
-            k.copy_from_slice(&key[8 * t..8 * t + 8]);
-            q.copy_from_slice(&query[8 * t..8 * t + 8]);
-            lanes[t] = lane_product8(&k, &q);
-        }
-    } else {
-        for t in 0..LANES {
-            let (mut k, mut q) = ([0.0; 4], [0.0; 4]);
-            k.copy_from_slice(&key[4 * t..4 * t + 4]);
-            q.copy_from_slice(&query[4 * t..4 * t + 4]);
-            lanes[t] = lane_product4(&k, &q);
-        }
+    for t in 0..LANES {
+        lanes[t] = if key.len() == 8 * LANES {
+            lane_product8(&key[8 * t..8 * t + 8], &query[8 * t..8 * t + 8])
+        } else {
+            lane_product4(&key[4 * t..4 * t + 4], &query[4 * t..4 * t + 4])
+        };
     }
-    tree32(lanes)
+    tree32(&mut lanes)
 }

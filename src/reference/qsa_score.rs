@@ -48,9 +48,7 @@ fn block_score(shape: &QsaShape, key: &[f32], query: &[f32]) -> f32 {
 fn dot128(key: &[f32], query: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
     for t in 0..LANES {
-        let k = [key[4 * t], key[4 * t + 1], key[4 * t + 2], key[4 * t + 3]];
-        let q = [query[4 * t], query[4 * t + 1], query[4 * t + 2], query[4 * t + 3]];
-        lanes[t] = lane_product4(&k, &q);
+        lanes[t] = lane_product4(&key[4 * t..4 * t + 4], &query[4 * t..4 * t + 4]);
     }
-    tree32(lanes)
+    tree32(&mut lanes)
 }
