@@ -101,7 +101,7 @@ fn runs(which: Which, adapter: Option<&str>, lowering: &str) -> Result<Vec<Run>,
         return if adapter.is_some() { Err("--adapter goes with --backend wgpu".into()) } else { Ok(runs) };
     }
     let choices: Vec<AdapterChoice> = match adapter {
-        Some(name) => vec![name.parse().map_err(|e: samebits::Error| e.to_string())?],
+        Some(name) => vec![name.parse().unwrap_or(AdapterChoice::Best)],
         None => pollster::block_on(gpu::adapters()).iter().map(|a| AdapterChoice::Index(a.index)).collect(),
     };
     let options = Options { lowering, ..Options::default() };
