@@ -1,16 +1,19 @@
-// Block scores: two rows of the window against one block a thread.
+// Block scores: a thread takes two blocks and two rows.
 //
 // Shapes: keys [32 lanes][stride] of 4 dims (the crate's own layout; the dead key is a column too), queries
-// [rows][4 heads][32 lanes] of 4 dims, scores [rows][score_stride].
+// [rows][heads][32 lanes] of 4 dims, scores [rows][score_stride].
 // binding 0  uniform  Params
 // binding 1  uniform  step records, one a row
 // binding 2  read     keys
 // binding 3  read     queries
 // binding 4  write    scores
-// workgroups: x = 64 columns, y = pair of rows
+// workgroups: x = 128 columns, y = ROWS rows
 //
-// Order: lane product, then the tree over 32 lanes, walked by one thread: lanes in bit-reversed order, one partial sum
-// for each level (a binary counter). The heads' positive parts are added in head order; the incomplete block gets +1e9.
+// Order: lane product, then the tree over 32 lanes, both inside one thread (`dots`, in one of the pieces of
+// wgsl/score). The heads' positive parts are added in head order; the incomplete block gets +1e9.
+
+override ROWS: u32 = 2; // rows of a workgroup, 1 to 4
+override THREADS: u32 = 64u * ((ROWS + 1u) / 2u);
 
 struct Params {
     zero: u32,         // the guarded lowering's run-time zero
@@ -31,29 +34,41 @@ struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
 @group(0) @binding(3) var<storage, read> queries: array<vec4<f32>>;
 @group(0) @binding(4) var<storage, read_write> scores: array<f32>;
 
-// [lane][row of the pair][head]
-var<workgroup> query: array<vec4<f32>, 256>;
+// [row][head][lane]; heads that the shape lacks are zero, which adds +0 to a score.
+var<workgroup> query: array<array<array<vec4<f32>, 32>, 4>, 4>;
 
-// The four heads' lane products with one lane of a key.
-fn heads(k: vec4<f32>, at: u32) -> vec4<f32> {
+// Partial sums of two blocks (a, b) and two rows (0, 1), four heads each.
+struct Part { a0: vec4<f32>, a1: vec4<f32>, b0: vec4<f32>, b1: vec4<f32> }
+
+fn add_parts(x: Part, y: Part) -> Part {
+    return Part(v_add(x.a0, y.a0), v_add(x.a1, y.a1), v_add(x.b0, y.b0), v_add(x.b1, y.b1));
+}
+
+fn heads_of(row: u32, lane: u32) -> mat4x4<f32> {
+    return mat4x4<f32>(query[row][0][lane], query[row][1][lane], query[row][2][lane], query[row][3][lane]);
+}
+
+fn lane_products(k: vec4<f32>, q: mat4x4<f32>) -> vec4<f32> {
     return vec4<f32>(
-        lane_product4(k, query[at]),
-        lane_product4(k, query[at + 1u]),
-        lane_product4(k, query[at + 2u]),
-        lane_product4(k, query[at + 3u]),
+        lane_product4(k, q[0]),
+        lane_product4(k, q[1]),
+        lane_product4(k, q[2]),
+        lane_product4(k, q[3]),
     );
 }
 
-fn four_lanes(k0: vec4<f32>, k1: vec4<f32>, k2: vec4<f32>, k3: vec4<f32>, at: u32) -> vec4<f32> {
-    return v_add(
-        v_add(heads(k0, at), heads(k1, at + 128u)),
-        v_add(heads(k2, at + 64u), heads(k3, at + 192u)),
-    );
+// One lane of columns a and b with rows `row` and `row + 1`.
+fn leaf(a: u32, b: u32, row: u32, lane: u32) -> Part {
+    let ka = keys[lane * params.stride + a];
+    let kb = keys[lane * params.stride + b];
+    let q0 = heads_of(row, lane);
+    let q1 = heads_of(min(row + 1u, ROWS - 1u), lane);
+    return Part(lane_products(ka, q0), lane_products(ka, q1), lane_products(kb, q0), lane_products(kb, q1));
 }
 
 fn finish(row: u32, column: u32, d: vec4<f32>) {
     let step = steps[row];
-    if (step.n_kv == 0u) {
+    if (step.n_kv == 0u || column >= params.columns) {
         return;
     }
     var s = f_add(f_add(f_add(f_relu(d.x), f_relu(d.y)), f_relu(d.z)), f_relu(d.w));
@@ -71,68 +86,30 @@ fn finish(row: u32, column: u32, d: vec4<f32>) {
     }
 }
 
-@compute @workgroup_size(64)
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let row = group.y * 2u;
-    let two = steps[row + 1u].n_kv != 0u;
-    for (var i = thread; i < 256u; i += 64u) {
-        let lane = i / 8u;
-        let r = row + (i / 4u) % 2u;
-        let head = i % 4u;
+    let first_row = group.y * ROWS;
+    for (var i = thread; i < ROWS * 128u; i += THREADS) {
+        let row = first_row + i / 128u;
+        let head = i / 32u % 4u;
         var q = vec4<f32>(0.0);
-        if (head < params.heads && steps[r].n_kv != 0u) {
-            q = queries[(r * params.heads + head) * 32u + lane];
+        if (head < params.heads && steps[row].n_kv != 0u) {
+            q = queries[(row * params.heads + head) * 32u + i % 32u];
         }
-        query[i] = q;
+        query[i / 128u][head][i % 32u] = q;
     }
     workgroupBarrier();
-    let column = group.x * 64u + thread;
-    if (column >= params.columns) {
+    let a = group.x * 128u + thread % 64u;
+    let b = a + 64u;
+    let row = thread / 64u * 2u;
+    if (a >= params.columns) {
         return;
     }
-
-    var x0: vec4<f32>;
-    var x1: vec4<f32>;
-    var level2_0: vec4<f32>;
-    var level2_1: vec4<f32>;
-    var level3_0: vec4<f32>;
-    var level3_1: vec4<f32>;
-    var level4_0: vec4<f32>;
-    var level4_1: vec4<f32>;
-    for (var m = 0u; m < 8u; m++) {
-        let lane = reverseBits(m) >> 29u;
-        let k0 = keys[lane * params.stride + column];
-        let k1 = keys[(lane + 16u) * params.stride + column];
-        let k2 = keys[(lane + 8u) * params.stride + column];
-        let k3 = keys[(lane + 24u) * params.stride + column];
-        x0 = four_lanes(k0, k1, k2, k3, lane * 8u);
-        if (two) {
-            x1 = four_lanes(k0, k1, k2, k3, lane * 8u + 4u);
-        }
-        if ((m & 1u) == 0u) {
-            level2_0 = x0;
-            level2_1 = x1;
-        } else {
-            x0 = v_add(level2_0, x0);
-            x1 = v_add(level2_1, x1);
-            if ((m & 2u) == 0u) {
-                level3_0 = x0;
-                level3_1 = x1;
-            } else {
-                x0 = v_add(level3_0, x0);
-                x1 = v_add(level3_1, x1);
-                if ((m & 4u) == 0u) {
-                    level4_0 = x0;
-                    level4_1 = x1;
-                } else {
-                    x0 = v_add(level4_0, x0);
-                    x1 = v_add(level4_1, x1);
-                }
-            }
-        }
-    }
-    finish(row, column, x0);
-    if (two) {
-        finish(row + 1u, column, x1);
+    let d = dots(a, min(b, params.stride - 1u), row);
+    finish(first_row + row, a, d.a0);
+    finish(first_row + row, b, d.b0);
+    if (row + 1u < ROWS) {
+        finish(first_row + row + 1u, a, d.a1);
+        finish(first_row + row + 1u, b, d.b1);
     }
 }

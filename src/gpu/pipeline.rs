@@ -16,6 +16,10 @@ use crate::error::{Error, Result, check};
 /// The text handed to the device is the lowering's two pieces, then `sources` in order. The lowering's pieces define
 /// `f_add`, `f_sub`, `f_mul` and `f_fma` (and their vector forms); the guarded ones read `params.zero`, so that every
 /// kernel has a uniform `params` with a `u32` member `zero` that the host sets to 0.
+///
+/// Every loop must end whatever the buffers hold: only on software rasterisers is a loop given a counter that ends it
+/// (Mesa's compile times explode without). On hardware the counter keeps drivers from unrolling: the score kernel's
+/// leaf loop took 9.8 us with it and 5.5 us without on an H200.
 #[derive(Debug, Clone, Copy)]
 pub struct Kernel<'a> {
     /// For labels and error messages; not part of the pipeline's identity.
@@ -191,6 +195,7 @@ fn translate(
     key: &Key,
     features: wgpu::Features,
     target: Option<SpirvTarget>,
+    bound_loops: bool,
 ) -> Result<Translated> {
     let failed = |reason: String| Error::Gpu { what: format!("kernel {name}"), reason };
     let module = naga::front::wgsl::parse_str(&key.source)
@@ -254,7 +259,7 @@ fn translate(
         }
         (Arithmetic::Precise, Some(target)) => {
             let words =
-                write_spirv(&module, &info, key, features, target).map_err(|e| failed(e.to_string()))?;
+                write_spirv(&module, &info, key, features, target, bound_loops).map_err(|e| failed(e.to_string()))?;
             Some(spirv::make_precise(&words, target.float_controls)?)
         }
     };
@@ -267,6 +272,7 @@ fn write_spirv(
     key: &Key,
     features: wgpu::Features,
     target: SpirvTarget,
+    bound_loops: bool,
 ) -> Result<Vec<u32>, naga::back::spv::Error> {
     use naga::back::spv;
     use naga::proc::{BoundsCheckPolicies, BoundsCheckPolicy};
@@ -315,8 +321,7 @@ fn write_spirv(
         // Kernels never read workgroup memory that they have not written, so that clearing it only costs time.
         // The guarded lowering asks wgpu for the same.
         zero_initialize_workgroup_memory: spv::ZeroInitializeWorkgroupMemoryMode::None,
-        // Mesa's compile times explode on loops that it cannot bound.
-        force_loop_bounding: true,
+        force_loop_bounding: bound_loops,
         ..Default::default()
     };
     let pipeline =
@@ -342,7 +347,9 @@ pub(super) fn build(context: &Context, name: &str, key: &Key) -> Result<Arc<Pipe
         limits.max_uniform_buffers_per_shader_stage.into(),
     )?;
 
-    let translated = translate(name, key, context.device().features(), context.spirv_target())?;
+    let bound_loops = context.info().device_type == wgpu::DeviceType::Cpu;
+    let translated =
+        translate(name, key, context.device().features(), context.spirv_target(), bound_loops)?;
     let [x, y, z] = translated.workgroup_size;
     within("max_compute_workgroup_size_x", x.into(), limits.max_compute_workgroup_size_x.into())?;
     within("max_compute_workgroup_size_y", y.into(), limits.max_compute_workgroup_size_y.into())?;
@@ -398,15 +405,23 @@ pub(super) fn build(context: &Context, name: &str, key: &Key) -> Result<Arc<Pipe
                     ..Default::default()
                 };
                 // SAFETY: the words are naga's translation of a module that it validated against this device's
-                // features, with every index and buffer access restricted to its bounds and every loop bounded, and
+                // features, with every index and buffer access restricted to its bounds, whose loops end (`Kernel`), and
                 // decorations, capabilities and execution modes added that the device reports. Its bindings were
                 // compared with the layout above, its sizes with the limits.
                 unsafe { device.create_shader_module_passthrough(descriptor) }
             }
-            None => device.create_shader_module(wgpu::ShaderModuleDescriptor {
-                label: Some(name),
-                source: wgpu::ShaderSource::Wgsl(key.source.as_str().into()),
-            }),
+            None => {
+                let descriptor = wgpu::ShaderModuleDescriptor {
+                    label: Some(name),
+                    source: wgpu::ShaderSource::Wgsl(key.source.as_str().into()),
+                };
+                let checks = wgpu::ShaderRuntimeChecks {
+                    force_loop_bounding: bound_loops,
+                    ..wgpu::ShaderRuntimeChecks::checked()
+                };
+                // SAFETY: all of wgpu's checks are on but the loop counter, and the loops end (`Kernel`).
+                unsafe { device.create_shader_module_trusted(descriptor, checks) }
+            }
         };
         let raw = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(name),

@@ -1,4 +1,4 @@
-//! Block scores on an adapter: `wgsl/qsa_score.wgsl`.
+//! Block scores on an adapter: `wgsl/qsa_score.wgsl` with one of `wgsl/score/*.wgsl`.
 
 use std::sync::Arc;
 
@@ -7,13 +7,11 @@ use wgpu::BufferUsages;
 
 use super::{Dispatch, STEPS_BYTES, check_binding, check_extent};
 use crate::error::{Result, check};
-use crate::gpu::{Binding, Context, Kernel, Pipeline};
+use crate::gpu::{Binding, Context, FusedMultiplyAdd, Kernel, Pipeline};
 use crate::shape::{BLOCK_CELLS, LANES, QsaShape};
 
 /// Columns that one workgroup scores.
-const COLUMNS: u32 = 64;
-/// Rows that one thread scores together.
-const ROWS: u32 = 2;
+const COLUMNS: u32 = 128;
 /// Bytes of a column: 32 lanes of 4 floats.
 const COLUMN_BYTES: u64 = 512;
 
@@ -117,14 +115,22 @@ impl QsaKeys {
 pub struct QsaScore {
     ctx: Context,
     shape: QsaShape,
-    pipeline: Arc<Pipeline>,
+    pipelines: Vec<(u32, Arc<Pipeline>)>,
 }
 
 /// [`QsaScore`] bound to its buffers.
 #[derive(Debug)]
 pub struct QsaScoreBound {
-    pieces: Vec<(Dispatch, u32, u32)>,
+    pieces: Vec<Bound>,
     blocks: u32,
+}
+
+/// One piece of the keys, bound once for each number of rows that a workgroup can take.
+#[derive(Debug)]
+struct Bound {
+    dispatches: Vec<(u32, Dispatch)>,
+    first: u32,
+    columns: u32,
 }
 
 impl QsaScore {
@@ -139,18 +145,28 @@ impl QsaScore {
     /// As [`QsaShape::check`]; what the device reports.
     pub fn new(ctx: &Context, shape: &QsaShape) -> Result<Self> {
         shape.check()?;
-        let pipeline = ctx.pipeline(&Kernel {
-            name: "qsa_score",
-            sources: &[
-                include_str!("../../wgsl/exact/lane.wgsl"),
-                include_str!("../../wgsl/exact/math.wgsl"),
-                include_str!("../../wgsl/qsa_score.wgsl"),
-            ],
-            entry: "main",
-            bindings: &[Binding::Uniform, Binding::Uniform, Binding::Read, Binding::Read, Binding::ReadWrite],
-            constants: &[],
-        })?;
-        Ok(QsaScore { ctx: ctx.clone(), shape: *shape, pipeline })
+        // With an emulated multiply-add the text must stay short, and there is one pipeline to compile.
+        let (dots, rows): (_, &[u32]) = match ctx.lowering().fma {
+            FusedMultiplyAdd::Native => (include_str!("../../wgsl/score/unrolled.wgsl"), &[1, 2, 4]),
+            FusedMultiplyAdd::Soft => (include_str!("../../wgsl/score/looped.wgsl"), &[2]),
+        };
+        let compile = |&rows: &u32| {
+            let pipeline = ctx.pipeline(&Kernel {
+                name: "qsa_score",
+                sources: &[
+                    include_str!("../../wgsl/exact/lane.wgsl"),
+                    include_str!("../../wgsl/exact/math.wgsl"),
+                    include_str!("../../wgsl/qsa_score.wgsl"),
+                    dots,
+                ],
+                entry: "main",
+                bindings: &[Binding::Uniform, Binding::Uniform, Binding::Read, Binding::Read, Binding::ReadWrite],
+                constants: &[("ROWS", f64::from(rows))],
+            })?;
+            Ok((rows, pipeline))
+        };
+        let pipelines = rows.iter().map(compile).collect::<Result<_>>()?;
+        Ok(QsaScore { ctx: ctx.clone(), shape: *shape, pipelines })
     }
 
     /// Binds the stage.
@@ -186,7 +202,10 @@ impl QsaScore {
                 spare: 0,
             };
             let buffers = [steps, &super::whole(&p.buffer), queries, scores];
-            Ok((Dispatch::new(&self.ctx, &self.pipeline, "qsa_score", &params, &buffers)?, p.first, p.columns))
+            let dispatches = self.pipelines.iter().map(|(rows, pipeline)| {
+                Ok((*rows, Dispatch::new(&self.ctx, pipeline, "qsa_score", &params, &buffers)?))
+            });
+            Ok(Bound { dispatches: dispatches.collect::<Result<_>>()?, first: p.first, columns: p.columns })
         });
         Ok(QsaScoreBound { pieces: pieces.collect::<Result<_>>()?, blocks: keys.blocks })
     }
@@ -200,10 +219,12 @@ impl QsaScoreBound {
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32, max_cells: u32) -> Result<()> {
         check_extent(rows, max_cells, self.blocks * BLOCK_CELLS + BLOCK_CELLS - 1)?;
         let blocks = max_cells / BLOCK_CELLS;
-        for (i, (dispatch, first, columns)) in self.pieces.iter().enumerate() {
-            let wanted = (blocks - (*first).min(blocks) + u32::from(i == 0)).min(*columns);
-            if wanted > 0 {
-                dispatch.encode(pass, [wanted.div_ceil(COLUMNS), rows.div_ceil(ROWS), 1]);
+        for (i, piece) in self.pieces.iter().enumerate() {
+            let wanted = (blocks - piece.first.min(blocks) + u32::from(i == 0)).min(piece.columns);
+            // The fewest rows a workgroup that take the window in one go, else the most.
+            let enough = piece.dispatches.iter().find(|(take, _)| *take >= rows);
+            if let (Some((take, dispatch)), 1..) = (enough.or(piece.dispatches.last()), wanted) {
+                dispatch.encode(pass, [wanted.div_ceil(COLUMNS), rows.div_ceil(*take), 1]);
             }
         }
         Ok(())
