@@ -1,1 +1,19 @@
-//! To come.
+//! The oracle: every stage written down once, scalar and obvious, one row a call.
+//!
+//! Here the definition of a result can be read: each loop is a sum in the order in which it is added. Nothing is fast.
+//! The stages take any float, NaN and infinity included, without panicking; array lengths are the caller's business.
+
+#![allow(
+    clippy::needless_range_loop,
+    reason = "an index that runs in the order of the sum is the point here"
+)]
+
+mod qsa_attend;
+mod qsa_merge;
+mod qsa_score;
+mod qsa_topk;
+
+pub use qsa_attend::{max_logit, qsa_attend};
+pub use qsa_merge::{output_f16, qsa_merge};
+pub use qsa_score::qsa_score;
+pub use qsa_topk::qsa_topk;
