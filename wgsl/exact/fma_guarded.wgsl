@@ -1,0 +1,1 @@
+fn f_fma(a: f32, b: f32, c: f32) -> f32 { return keep(fma(a, b, c)); }
