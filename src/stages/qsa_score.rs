@@ -186,7 +186,11 @@ impl QsaScore {
                 spare: 0,
             };
             let buffers = [steps, &super::whole(&p.buffer), queries, scores];
-            Ok((Dispatch::new(&self.ctx, &self.pipeline, "qsa_score", &params, &buffers)?, p.first, p.columns))
+            Ok((
+                Dispatch::new(&self.ctx, &self.pipeline, "qsa_score", &params, &buffers)?,
+                p.first,
+                p.columns,
+            ))
         });
         Ok(QsaScoreBound { pieces: pieces.collect::<Result<_>>()?, blocks: keys.blocks })
     }
