@@ -1,55 +1,70 @@
-//! Stand-in until the real module lands.
-#![allow(missing_docs, reason = "stand-in")]
-pub fn fma(a: f32, b: f32, c: f32) -> f32 {
-    a.mul_add(b, c)
+//! The arithmetic that every backend shares: scalar binary32 functions with one defined result for each input.
+//!
+//! Everything is built from operations that IEEE 754 rounds once (add, sub, mul, fma, to nearest even, subnormals
+//! kept), comparisons and 32-bit integer operations; the order of a sum is part of its name. Each function has a
+//! twin of the same name in `wgsl/exact` that takes the same steps, so the two can be read side by side.
+//!
+//! NaN is a class: its payload and sign are free, and [`same_bits`] compares accordingly.
+//!
+//! | function | result |
+//! |---|---|
+//! | [`fma`], [`div`], [`recip`] | correctly rounded, all inputs |
+//! | [`rsqrt`] | at most 0.501 ulp, all positive inputs |
+//! | [`exp`] | at most 0.68 ulp where the result is normal; 0 below, +inf above |
+//! | [`sigmoid`] | at most 1.5 ulp where the result is normal |
+//! | [`f32_to_f16`], [`f16_to_f32`] | correctly rounded, exact |
+//!
+//! The bounds are measured over all 2^32 inputs by the tests; an ulp is the spacing of binary32 at the result.
+
+mod div;
+mod exp;
+mod f16;
+mod fma;
+mod ops;
+mod rsqrt;
+mod sum;
+
+pub use div::{div, div_int, recip};
+pub use exp::{EXP_HIGH, EXP_LOW, exp, sigmoid};
+pub use f16::{f16_to_f32, f32_to_f16};
+pub use fma::{fma, fma_int};
+pub use ops::{Op, same_bits, subnormal_involved};
+pub use rsqrt::rsqrt;
+pub use sum::{lane_product4, lane_product8, tree_leaf_order, tree32};
+
+const SIGN: u32 = 0x8000_0000;
+const INF: u32 = 0x7f80_0000;
+const NAN: u32 = 0x7fc0_0000;
+
+/// Whether `x` is NaN, from its bits: compilers of shaders fold `x != x` to false.
+#[inline(always)]
+pub fn is_nan(x: f32) -> bool {
+    x.to_bits() & !SIGN > INF
 }
-pub fn div(a: f32, b: f32) -> f32 {
-    a / b
+
+/// `x` where `x > 0`, else `+0` (also for NaN and `-0`).
+#[inline(always)]
+pub fn relu(x: f32) -> f32 {
+    if x > 0.0 { x } else { 0.0 }
 }
-pub fn exp(x: f32) -> f32 {
-    if x < -87.33 { 0.0 } else { f64::from(x).exp() as f32 }
+
+/// `x` rounded to an integer, half to even, for `|x| < 2^22`; a zero result is `+0`.
+///
+/// Adds and subtracts 1.5 * 2^23, where the spacing of binary32 is 1: the first addition rounds, the second is exact.
+#[inline(always)]
+pub fn rne(x: f32) -> f32 {
+    (x + ROUND_MAGIC) - ROUND_MAGIC
 }
-pub fn sigmoid(x: f32) -> f32 {
-    (1.0 / (1.0 + (-f64::from(x)).exp())) as f32
-}
-pub fn f32_to_f16(x: f32) -> u16 {
-    half::f16::from_f32(x).to_bits()
-}
-pub fn f16_to_f32(h: u16) -> f32 {
-    half::f16::from_bits(h).to_f32()
-}
-pub fn order_key(s: f32) -> u32 {
-    let b = (s + 0.0).to_bits();
-    if b & 0x7fff_ffff > 0x7f80_0000 {
-        0
-    } else if b >> 31 == 0 {
-        b ^ 0x8000_0000
-    } else {
-        !b
-    }
-}
-pub fn relu(d: f32) -> f32 {
-    if d > 0.0 { d } else { 0.0 }
-}
-pub fn lane_product4(k: &[f32], q: &[f32]) -> f32 {
-    let mut p = k[1] * q[1];
-    p = fma(k[0], q[0], p);
-    p = fma(k[2], q[2], p);
-    fma(k[3], q[3], p)
-}
-pub fn lane_product8(k: &[f32], q: &[f32]) -> f32 {
-    let mut p = k[1] * q[1];
-    p = fma(k[0], q[0], p);
-    for j in 2..8 {
-        p = fma(k[j], q[j], p);
-    }
-    p
-}
-pub fn tree32(v: &mut [f32; 32]) -> f32 {
-    for n in [16, 8, 4, 2, 1] {
-        for t in 0..n {
-            v[t] += v[t + n];
-        }
-    }
-    v[0]
+
+/// 1.5 * 2^23: the half keeps the sum in the same binade for negative values.
+const ROUND_MAGIC: f32 = 12_582_912.0;
+
+/// Key whose order as `u32` is the order of scores: NaN lowest (0), then -inf to +inf, with `-0` equal to `+0`.
+///
+/// The zero is joined by an integer test, since `x + 0` would flush subnormals on some adapters.
+#[inline(always)]
+pub fn order_key(x: f32) -> u32 {
+    let bits = if x.to_bits() == SIGN { 0 } else { x.to_bits() };
+    let key = if bits & SIGN != 0 { !bits } else { bits | SIGN };
+    if is_nan(x) { 0 } else { key }
 }
