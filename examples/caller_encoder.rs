@@ -324,11 +324,13 @@ impl Buffers<'_> {
     }
 
     fn group(&self, layout: &wgpu::BindGroupLayout, buffers: &[&wgpu::Buffer]) -> wgpu::BindGroup {
-        let entry = |(binding, buffer): (usize, &&wgpu::Buffer)| wgpu::BindGroupEntry {
-            binding: binding as u32,
-            resource: buffer.as_entire_binding(),
-        };
-        let entries: Vec<_> = buffers.iter().enumerate().map(entry).collect();
+        let numbered = buffers.iter().enumerate();
+        let entries: Vec<_> = numbered
+            .map(|(binding, buffer)| wgpu::BindGroupEntry {
+                binding: binding as u32,
+                resource: buffer.as_entire_binding(),
+            })
+            .collect();
         self.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries })
     }
 
