@@ -37,7 +37,9 @@ impl Context {
         }
         let descriptor =
             wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: false };
-        self.scoped(label, size, || self.device().create_buffer(&descriptor))
+        let buffer = self.scoped(label, size, || self.device().create_buffer(&descriptor))?;
+        self.hear_of_loss()?;
+        Ok(buffer)
     }
 
     /// A storage buffer that holds `data`. Padded with zeros to 4 bytes, and to at least 16.
@@ -204,11 +206,8 @@ impl Context {
 
     fn finish_read(&self, pending: &PendingRead, mapped: Result<()>, out: &mut [u8]) -> Result<()> {
         if mapped.is_err() {
-            self.check_alive()?;
-            // An invalid command would have been caught when it was submitted, and wgpu reports a loss only to the
-            // callback of whoever made the device.
-            self.set_lost("a buffer could not be mapped");
-            return self.check_alive();
+            self.look_alive()?;
+            return mapped;
         }
         let view = pending
             .staging

@@ -21,8 +21,8 @@ pub enum Limits {
     Adapter,
     /// The least that WebGPU guarantees: 128 MiB bindings, 8 storage buffers a stage, 16 KiB of workgroup memory.
     WebGpuDefault,
-    /// These; opening fails when the adapter has less.
-    Custom(wgpu::Limits),
+    /// These; opening fails with [`Error::Limit`] when the adapter has less.
+    Custom(Box<wgpu::Limits>),
 }
 
 /// How to open a device.
@@ -77,6 +77,8 @@ struct Inner {
     lowering: Lowering,
     verdict: Verdict,
     lost: Arc<Mutex<Option<String>>>,
+    /// Opened here, so that its callbacks are ours.
+    owned: bool,
     pipelines: Mutex<HashMap<Key, Arc<Pipeline>>>,
 }
 
@@ -129,7 +131,7 @@ impl Context {
     /// was asked for is impossible on it, [`Error::DeviceLost`].
     pub async fn from_device(device: wgpu::Device, queue: wgpu::Queue, options: &Options) -> Result<Context> {
         let info = device.adapter_info();
-        Context::settle(device, queue, info, options, Arc::default()).await
+        Context::settle(device, queue, info, options, None).await
     }
 
     /// Opens `adapter`.
@@ -138,7 +140,7 @@ impl Context {
             Limits::Adapter => adapter.limits(),
             // Alignments are the adapter's: the default ones are what WebGPU allows at most.
             Limits::WebGpuDefault => wgpu::Limits::default(),
-            Limits::Custom(limits) => limits.clone(),
+            Limits::Custom(limits) => wgpu::Limits::clone(limits),
         };
         let mut excess = None;
         limits.check_limits_with_fail_fn(&adapter.limits(), false, |name, asked, allowed| {
@@ -174,7 +176,7 @@ impl Context {
         });
         // Errors are caught by scopes; what none catches must not end the process, which is wgpu's default.
         device.on_uncaptured_error(Arc::new(|e: wgpu::Error| log::error!("GPU: {}", chain(&e))));
-        Context::settle(device, queue, adapter.get_info(), options, lost).await
+        Context::settle(device, queue, adapter.get_info(), options, Some(lost)).await
     }
 
     async fn settle(
@@ -182,7 +184,7 @@ impl Context {
         queue: wgpu::Queue,
         info: wgpu::AdapterInfo,
         options: &Options,
-        lost: Arc<Mutex<Option<String>>>,
+        lost: Option<Arc<Mutex<Option<String>>>>,
     ) -> Result<Context> {
         let features = device.features();
         let spirv = features
@@ -212,7 +214,8 @@ impl Context {
             spirv,
             lowering: first,
             verdict: Verdict::Exact,
-            lost,
+            owned: lost.is_some(),
+            lost: lost.unwrap_or_default(),
             pipelines: Mutex::default(),
         };
         let context = Context(Arc::new(inner));
@@ -305,12 +308,30 @@ impl Context {
         Ok(Arc::clone(lock(&self.0.pipelines).entry(key).or_insert(built)))
     }
 
+    /// Checks the workgroups of a dispatch. wgpu itself would say so only when the encoder ends.
+    ///
+    /// # Errors
+    /// [`Error::Limit`] when a dimension is beyond what the device can count.
+    pub fn check_dispatch(&self, workgroups: [u32; 3]) -> Result<()> {
+        let allowed = self.0.limits.max_compute_workgroups_per_dimension;
+        match workgroups.into_iter().max() {
+            Some(asked) if asked > allowed => Err(Error::Limit {
+                what: "max_compute_workgroups_per_dimension".into(),
+                asked: asked.into(),
+                allowed: allowed.into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends the encoder and submits it.
     ///
     /// # Errors
     /// [`Error::DeviceLost`], [`Error::OutOfMemory`], or [`Error::Gpu`] when what was recorded is invalid.
     pub fn submit(&self, encoder: wgpu::CommandEncoder) -> Result<wgpu::SubmissionIndex> {
-        self.scoped("submitting commands", 0, || self.0.queue.submit([encoder.finish()]))
+        let index = self.scoped("submitting commands", 0, || self.0.queue.submit([encoder.finish()]))?;
+        self.hear_of_loss()?;
+        Ok(index)
     }
 
     /// Waits for a submission, or for all so far.
@@ -370,7 +391,40 @@ impl Context {
             Some(e @ wgpu::Error::OutOfMemory { .. }) => {
                 Err(Error::OutOfMemory { what: what.into(), asked: bytes, reason: chain(&e) })
             }
-            Some(e) => Err(Error::Gpu { what: what.into(), reason: chain(&e) }),
+            Some(e) => {
+                self.look_alive()?;
+                Err(Error::Gpu { what: what.into(), reason: chain(&e) })
+            }
         }
+    }
+
+    /// Gives wgpu the occasion to call back about a loss; it takes none by itself.
+    pub(super) fn hear_of_loss(&self) -> Result<()> {
+        if self.0.owned {
+            self.poll(wgpu::PollType::Poll)?;
+        }
+        self.check_alive()
+    }
+
+    /// Finds out whether the device is lost when nobody has said so. wgpu reports a loss to nothing but the callback,
+    /// which runs late or belongs to the caller; what is created on a lost device is silently invalid.
+    pub(super) fn look_alive(&self) -> Result<()> {
+        self.hear_of_loss()?;
+        let device = &self.0.device;
+        let create = device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let buffer = device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some("sign of life"),
+            size: 4,
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        });
+        let created = ready(create.pop());
+        let map = device.push_error_scope(wgpu::ErrorFilter::Validation);
+        buffer.map_async(wgpu::MapMode::Read, .., |_| ());
+        let mapped = ready(map.pop());
+        if created.is_none() && mapped.is_some() {
+            self.set_lost("everything that is created on it is invalid");
+        }
+        self.check_alive()
     }
 }

@@ -92,6 +92,7 @@ impl Pipeline {
         context: &Context,
         resources: &[wgpu::BindingResource<'_>],
     ) -> Result<wgpu::BindGroup> {
+        context.check_alive()?;
         let what = |i: usize| format!("{}: binding {i}", self.name);
         check(
             resources.len() == self.bindings.len(),
