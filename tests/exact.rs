@@ -616,6 +616,8 @@ fn subnormals_are_told() {
     assert!(!subnormal_involved(Op::Fma, small, half, one));
     assert!(subnormal_involved(Op::LaneProduct4, one, tiny, one));
     assert!(!subnormal_involved(Op::Div, tiny, one, 0));
+    // Rounded up to the smallest normal number; the value before rounding is below it.
+    assert!(subnormal_involved(Op::Mul, small, 0x3f7f_ffff, 0));
 }
 
 // ---------------------------------------------------------------------------------------------------------------

@@ -181,35 +181,41 @@ impl Op {
     /// that are integer code in the shader do not count.
     fn trace(self, a: u32, b: u32, c: u32, subnormal: &Cell<bool>) -> u32 {
         let (x, y, z) = (f32::from_bits(a), f32::from_bits(b), f32::from_bits(c));
-        let note = |v: f32| {
+        let arg = |v: f32| {
             subnormal.set(subnormal.get() | v.is_subnormal());
             v
         };
+        // A result that was rounded up to the smallest normal number counts too: it is flushed where an adapter
+        // looks at the value before rounding.
+        let note = |v: f32| {
+            subnormal.set(subnormal.get() | (v != 0.0 && v.abs() <= f32::MIN_POSITIVE));
+            v
+        };
         let float = match self {
-            Op::Add => note(note(x) + note(y)),
-            Op::Sub => note(note(x) - note(y)),
-            Op::Mul => note(note(x) * note(y)),
-            Op::MulAdd => note(note(note(x) * note(y)) + note(z)),
+            Op::Add => note(arg(x) + arg(y)),
+            Op::Sub => note(arg(x) - arg(y)),
+            Op::Mul => note(arg(x) * arg(y)),
+            Op::MulAdd => note(note(arg(x) * arg(y)) + arg(z)),
             Op::SumProducts => {
-                let [x, y, z] = [x, y, z].map(note);
+                let [x, y, z] = [x, y, z].map(arg);
                 let s = note(note(x * y) + note(y * z));
                 let s = note(s + note(z * x));
                 note(s + note(x * x))
             }
             Op::TwoSumLow => {
-                let s = note(note(x) + note(y));
+                let s = note(arg(x) + arg(y));
                 let t = note(s - x);
                 let u = note(x - note(s - t));
                 let v = note(y - t);
                 note(u + v)
             }
             Op::ProductBeside => {
-                let p = note(note(x) * note(y));
-                note(note(p + note(z)) - p)
+                let p = note(arg(x) * arg(y));
+                note(note(p + arg(z)) - p)
             }
-            Op::Fma => note(fma(note(x), note(y), note(z))),
+            Op::Fma => note(fma(arg(x), arg(y), arg(z))),
             Op::FmaCancel => {
-                let p = note(note(x) * note(y));
+                let p = note(arg(x) * arg(y));
                 note(fma(x, y, -p))
             }
             Op::FmaConstant => {
@@ -221,7 +227,7 @@ impl Op {
             Op::Rsqrt => rsqrt(x),
             Op::Exp => exp(x),
             Op::Sigmoid => sigmoid(x),
-            Op::Relu => relu(note(x)),
+            Op::Relu => relu(arg(x)),
             Op::Rne => rne(if a & !SIGN < 0x4a80_0000 { x } else { 0.0 }),
             Op::FromF16 => f16_to_f32(a as u16),
             Op::UintToFloat => (a & 0x00ff_ffff) as f32,
@@ -282,7 +288,8 @@ pub fn same_bits(a: u32, b: u32) -> bool {
 }
 
 /// Whether an operand, an intermediate or the result of the operation is subnormal where the adapter computes with
-/// floats; an adapter that flushes those to zero can only be held to the other inputs.
+/// floats; an adapter that flushes those to zero can only be held to the other inputs. A result that is the smallest
+/// normal number counts too, since it may have been rounded up to it.
 ///
 /// Division, conversions, [`rsqrt`], [`exp`], [`sigmoid`] and [`order_key`] never are: their shaders either take
 /// integer steps or keep their floats away from the limit.
