@@ -377,6 +377,29 @@ fn ids_are_clamped() {
 }
 
 #[test]
+fn a_zero_maximum_is_positive() {
+    let mut x = Inputs::new(&Recipe {
+        shape: SMALL,
+        positions: vec![69],
+        format: KvFormat::Int8,
+        spare_pages: 0,
+        permuted: true,
+        finite_specials: false,
+        seed: 18,
+    });
+    // Positive keys make -0 of the first heads' logits, and +0 of the others'.
+    if let Kv::Int8 { k, .. } = &mut x.kv {
+        k.iter_mut().for_each(|code| *code = code.saturating_abs().max(1));
+    }
+    let (negative, positive) = x.query.split_at_mut(2 * 256);
+    negative.fill(-0.0);
+    positive.fill(0.0);
+    let row = Run::new(&x, 0).row(&x, 0);
+    assert_eq!(row.differs(&Row::of_reference(&x, 0), false), None);
+    assert!(row.partials.chunks_exact(258).all(|part| part[256].to_bits() == 0));
+}
+
+#[test]
 fn empty_chunks_are_skipped() {
     let shape = SMALL;
     let step = shape.step(102).unwrap();
@@ -436,7 +459,7 @@ fn times() {
     let positions: Vec<u32> = (131_072..131_076).collect();
     for format in [KvFormat::F16, KvFormat::Int8] {
         let recipe = Recipe {
-            shape: QsaShape { kv_heads: 2, ..MODEL },
+            shape: MODEL,
             positions: positions.clone(),
             format,
             spare_pages: 0,

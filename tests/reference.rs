@@ -309,6 +309,17 @@ fn maxima_do_not_depend_on_the_order() {
 }
 
 #[test]
+fn a_zero_maximum_is_positive() {
+    let shape = QsaShape { q_heads: 2, kv_heads: 1, ..SMALL };
+    let (kv, pages) = constant_cells(&shape, &[1.0, 2.0, 3.0], &[1.0, 4.0, 1.0]);
+    // -0 times a positive key is -0, and so is a sum of nothing else; all weights are 1.
+    let query = [[-0.0; 256], [0.0; 256]].concat();
+    let partials = qsa_attend(&shape, &step(&shape, 3), &[0, 1, 2], &kv.cells(), &pages, &query);
+    let expected = [vec![6.0; 256], vec![0.0, 3.0]].concat();
+    assert_eq!(difference(&partials, &expected.repeat(2), false), None);
+}
+
+#[test]
 fn f16_output_rounds_to_even() {
     let cases = [
         (1.0, 0x3c00),

@@ -1,6 +1,6 @@
 //! Inner products with the 32 lanes of the definition side by side.
 
-use crate::exact::fma;
+use crate::exact::{fma, tree32};
 use crate::shape::LANES;
 
 /// One value for each lane.
@@ -33,18 +33,7 @@ pub(super) fn dot<const J: usize>(k: &[Lanes; J], q: &[Lanes; J]) -> f32 {
             p[t] = fma(k[j][t], q[j][t], p[t]);
         }
     }
-    tree(p)
-}
-
-/// Sum of the lanes, pairwise at distance 16, 8, 4, 2, 1.
-#[inline(always)]
-pub(super) fn tree(mut v: Lanes) -> f32 {
-    for n in [16, 8, 4, 2, 1] {
-        for t in 0..n {
-            v[t] += v[t + n];
-        }
-    }
-    v[0]
+    tree32(&mut p)
 }
 
 /// The dealt vector that starts at `x[0]`.

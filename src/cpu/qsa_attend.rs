@@ -3,8 +3,8 @@
 use multiversion::multiversion;
 use rayon::prelude::*;
 
-use super::lanes::{Lanes, deal, dealt, dot, tree};
-use crate::exact::{exp, f16_to_f32, fma};
+use super::lanes::{Lanes, deal, dealt, dot};
+use crate::exact::{exp, f16_to_f32, fma, tree32};
 use crate::shape::{CHUNK_CELLS, KV_GROUP, KvCells, LANES, QsaShape, Step};
 
 const CHUNK: usize = CHUNK_CELLS as usize;
@@ -188,7 +188,7 @@ fn weigh<const J: usize>(scratch: &mut Scratch, out: &mut [f32]) {
             lanes[t] = weights[t] + weights[t + LANES];
         }
         out[dim] = m;
-        out[dim + 1] = tree(lanes);
+        out[dim + 1] = tree32(&mut lanes);
     }
     // A tile of all cells' values stays in the first-level cache while the heads go over it.
     for d in (0..dim).step_by(TILE) {
