@@ -190,9 +190,10 @@ pub struct Case {
 impl Case {
     /// The case's cache and window.
     pub fn build(&self) -> (OwnedCache, OwnedWindow) {
-        let seed = self.name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-        });
+        let seed = self
+            .name
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3));
         let mut random = Random::new(seed);
         let mut cache = OwnedCache::random(&mut random, &self.shape, self.format, self.cells);
         if self.ties {
@@ -208,7 +209,8 @@ impl Case {
 /// All cases.
 pub fn cases() -> Vec<Case> {
     let full = QsaShape::QWEN38_FLASH_NEXT;
-    let small = QsaShape { q_heads: 4, kv_heads: 2, head_dim: 128, index_heads: 2, budget: 64, page_size: 4, ..full };
+    let small =
+        QsaShape { q_heads: 4, kv_heads: 2, head_dim: 128, index_heads: 2, budget: 64, page_size: 4, ..full };
     let odd = QsaShape { q_heads: 26, kv_heads: 2, index_heads: 3, budget: 100, page_size: 1, ..full };
     let case = |name, shape, format, cells, positions: &[u32], gated, ties| Case {
         name,
@@ -225,7 +227,15 @@ pub fn cases() -> Vec<Case> {
         case("short_window", full, Int8, 66, &[62, 63, 64, 65], true, false),
         case("identity_edge", full, F16, 2056, &[2049, 2050, 2051, 2052, 2055], false, false),
         case("ties", full, Int8, 2052, &[2051], false, true),
-        case("window_of_eight", full, Int8, 8192, &[8184, 8185, 8186, 8187, 8188, 8189, 8190, 8191], true, false),
+        case(
+            "window_of_eight",
+            full,
+            Int8,
+            8192,
+            &[8184, 8185, 8186, 8187, 8188, 8189, 8190, 8191],
+            true,
+            false,
+        ),
         case("long_f16", full, F16, 40_003, &[40_002, 39_999, 20_000], false, false),
         case("small_heads", small, F16, 1023, &[1020, 1021, 1022], true, false),
         case("small_heads_int8", small, Int8, 70_001, &[70_000, 66_000], false, false),

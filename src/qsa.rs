@@ -297,7 +297,9 @@ impl QsaLayer {
             for (r, step) in steps.iter().enumerate() {
                 trace.ids.push(tile.ids[r * tile.id_stride..][..step.width as usize].to_vec());
                 if want == Want::Trace {
-                    trace.scores.push(tile.scores[r * tile.score_stride..][..step.n_bid as usize + 1].to_vec());
+                    trace
+                        .scores
+                        .push(tile.scores[r * tile.score_stride..][..step.n_bid as usize + 1].to_vec());
                     let floats = (step.chunks() * shape.partial_chunk()) as usize;
                     trace.partials.push(tile.partials[r * tile.partial_stride..][..floats].to_vec());
                 }
@@ -524,7 +526,10 @@ mod device {
 
         pub(super) fn memory(&self) -> (u64, u64) {
             let kv: u64 = self.kv.iter().map(Array::bytes).sum();
-            (kv + self.keys.bytes() + self.page_table.size(), self.plan.as_ref().map_or(0, |p| p.scratch.bytes()))
+            (
+                kv + self.keys.bytes() + self.page_table.size(),
+                self.plan.as_ref().map_or(0, |p| p.scratch.bytes()),
+            )
         }
 
         /// Makes sure that there are buffers for this kind of window, and fills them.

@@ -44,7 +44,9 @@ fn check_cache(shape: &QsaShape, cache: &OwnedCache, positions: &[u32], random: 
 #[test]
 fn every_length_of_the_last_chunk() {
     let shape = QsaShape { q_heads: 12, kv_heads: 1, budget: 128, ..SHAPE };
-    for (i, cells) in [1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 130, 131, 500].into_iter().enumerate() {
+    for (i, cells) in
+        [1, 2, 3, 4, 5, 31, 32, 33, 63, 64, 65, 127, 128, 129, 130, 131, 500].into_iter().enumerate()
+    {
         let format = if i % 2 == 0 { KvFormat::F16 } else { KvFormat::Int8 };
         check(&shape, format, cells, &[cells - 1], i as u64);
     }
@@ -58,7 +60,9 @@ fn the_full_shape() {
 
 #[test]
 fn other_heads_and_dims() {
-    for (q_heads, kv_heads, head_dim) in [(1, 1, 128), (4, 4, 128), (13, 1, 256), (32, 2, 128), (25, 1, 256), (6, 3, 256)] {
+    for (q_heads, kv_heads, head_dim) in
+        [(1, 1, 128), (4, 4, 128), (13, 1, 256), (32, 2, 128), (25, 1, 256), (6, 3, 256)]
+    {
         let shape = QsaShape { q_heads, kv_heads, head_dim, budget: 80, ..SHAPE };
         check(&shape, KvFormat::F16, 201, &[200, 60], 30);
         check(&shape, KvFormat::Int8, 201, &[200, 60], 31);
@@ -82,7 +86,10 @@ fn pages_of_every_size_give_the_same_bytes() {
         let shape = QsaShape { page_size, ..contiguous };
         let pages = 520u32.div_ceil(page_size);
         let table = random.permutation(pages);
-        let mut paged = [vec![0xffffu16; (pages * page_size * 256) as usize], vec![0xffff; (pages * page_size * 256) as usize]];
+        let mut paged = [
+            vec![0xffffu16; (pages * page_size * 256) as usize],
+            vec![0xffff; (pages * page_size * 256) as usize],
+        ];
         for cell in 0..520u32 {
             let slot = (table[(cell / page_size) as usize] * page_size + cell % page_size) as usize * 256;
             paged[0][slot..slot + 256].copy_from_slice(&k[cell as usize * 256..][..256]);
@@ -90,7 +97,16 @@ fn pages_of_every_size_give_the_same_bytes() {
         }
         let kv = samebits::KvCells::F16 { k: &paged[0], v: &paged[1] };
         for target in targets() {
-            let got = target.attend(&shape, &[step], std::slice::from_ref(&ids), &kv, pages * page_size, &table, &query, 0.0);
+            let got = target.attend(
+                &shape,
+                &[step],
+                std::slice::from_ref(&ids),
+                &kv,
+                pages * page_size,
+                &table,
+                &query,
+                0.0,
+            );
             assert_same(&format!("{}: pages of {page_size}", target.name), &got[0][..want.len()], &want);
         }
     }
@@ -114,7 +130,14 @@ fn unused_cells_are_not_read() {
             v[slot..slot + 256].fill(0x7e00);
         }
     }
-    assert_ne!(k, &{ let OwnedKv::F16(k, _) = &cache.kv else { unreachable!() }; k.clone() }, "something was spoiled");
+    assert_ne!(
+        k,
+        &{
+            let OwnedKv::F16(k, _) = &cache.kv else { unreachable!() };
+            k.clone()
+        },
+        "something was spoiled"
+    );
     for target in targets() {
         let run = |cache: &OwnedCache| {
             target.attend(&shape, &steps, &ids, &cache.view().kv, 400, &cache.page_table, &queries, 0.0)
@@ -155,7 +178,16 @@ fn ids_beyond_the_context_are_clamped() {
     let view = cache.view();
     let want = reference::qsa_attend(&shape, &step, &ids, &view.kv, view.page_table, &query);
     for target in targets() {
-        let got = target.attend(&shape, &[step], std::slice::from_ref(&ids), &view.kv, 128, view.page_table, &query, 0.0);
+        let got = target.attend(
+            &shape,
+            &[step],
+            std::slice::from_ref(&ids),
+            &view.kv,
+            128,
+            view.page_table,
+            &query,
+            0.0,
+        );
         assert_same(&target.name, &got[0][..want.len()], &want);
     }
 }

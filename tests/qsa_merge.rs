@@ -41,7 +41,8 @@ fn every_chunk_count_with_and_without_gates() {
         for positions in [vec![0], vec![63, 64], vec![2050, 100, 500], vec![5000, 511, 512, 513, 575, 576]] {
             let steps: Vec<Step> = positions.iter().map(|&p| shape.step(p).unwrap()).collect();
             // Chunks that a row does not have hold NaN.
-            let rows: Vec<Vec<f32>> = steps.iter().map(|s| partials(&mut random, &shape, s, f32::NAN)).collect();
+            let rows: Vec<Vec<f32>> =
+                steps.iter().map(|s| partials(&mut random, &shape, s, f32::NAN)).collect();
             let gates = random.floats(steps.len() * (q_heads * head_dim) as usize, 20.0);
             check(&shape, &steps, &rows, None);
             check(&shape, &steps, &rows, Some(&gates));
@@ -79,7 +80,11 @@ fn empty_chunks_are_skipped() {
     for target in targets() {
         let got = target.merge(&shape, &[step], &[row.clone()], None);
         assert!(got[..128].iter().all(|y| y.is_finite()) && got[0] != 0.0, "{}", target.name);
-        assert!(got[128..].iter().all(|y| y.to_bits() == 0), "{}: the head without chunks is +0", target.name);
+        assert!(
+            got[128..].iter().all(|y| y.to_bits() == 0),
+            "{}: the head without chunks is +0",
+            target.name
+        );
     }
 }
 

@@ -19,7 +19,11 @@ fn check(what: &str, shape: &QsaShape, positions: &[u32], scores: &[Vec<f32>]) {
         for (r, step) in steps.iter().enumerate() {
             let width = step.width as usize;
             assert_eq!(got[r][..width], want[r], "{what} on {}: row {r} at {}", target.name, step.pos);
-            assert!(got[r][width..].iter().all(|&id| id == 0xdead_beef), "{what} on {}: row {r}", target.name);
+            assert!(
+                got[r][width..].iter().all(|&id| id == 0xdead_beef),
+                "{what} on {}: row {r}",
+                target.name
+            );
         }
     }
 }
@@ -31,7 +35,9 @@ fn random_scores(random: &mut Random, n_kv: u32, distinct: u32) -> Vec<f32> {
 #[test]
 fn contexts_around_every_edge() {
     let mut random = Random::new(1);
-    for n_kv in [1, 3, 4, 63, 64, 65, 2050, 2051, 2052, 2053, 2054, 2055, 2056, 8192, 16_383, 16_384, 32_771, 32_772] {
+    for n_kv in
+        [1, 3, 4, 63, 64, 65, 2050, 2051, 2052, 2053, 2054, 2055, 2056, 8192, 16_383, 16_384, 32_771, 32_772]
+    {
         check("random", &SHAPE, &[n_kv - 1], &[random_scores(&mut random, n_kv, 1 << 20)]);
         check("few values", &SHAPE, &[n_kv - 1], &[random_scores(&mut random, n_kv, 5)]);
     }
@@ -59,15 +65,36 @@ fn the_tail_is_taken() {
 
 #[test]
 fn special_values_in_every_position() {
-    let specials =
-        [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0, 1e9, 1e-40, -1e-40, f32::MAX, -f32::NAN, -1.0];
+    let specials = [
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        -0.0,
+        0.0,
+        1e9,
+        1e-40,
+        -1e-40,
+        f32::MAX,
+        -f32::NAN,
+        -1.0,
+    ];
     let shape = QsaShape { budget: 16, ..SHAPE };
     let n_kv = 4 * 23 + 1;
     for (i, &a) in specials.iter().enumerate() {
         for &b in &specials[i..] {
             let rows: Vec<Vec<f32>> = (0..16usize)
                 .map(|p| {
-                    (0..24usize).map(|k| if k == p { a } else if k == (p + 5) % 24 { b } else { specials[(k * 7 + i) % 11] }).collect()
+                    (0..24usize)
+                        .map(|k| {
+                            if k == p {
+                                a
+                            } else if k == (p + 5) % 24 {
+                                b
+                            } else {
+                                specials[(k * 7 + i) % 11]
+                            }
+                        })
+                        .collect()
                 })
                 .collect();
             check("specials", &shape, &[n_kv - 1; 16], &rows);

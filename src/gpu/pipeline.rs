@@ -258,8 +258,8 @@ fn translate(
             ));
         }
         (Arithmetic::Precise, Some(target)) => {
-            let words =
-                write_spirv(&module, &info, key, features, target, bound_loops).map_err(|e| failed(e.to_string()))?;
+            let words = write_spirv(&module, &info, key, features, target, bound_loops)
+                .map_err(|e| failed(e.to_string()))?;
             Some(spirv::make_precise(&words, target.float_controls)?)
         }
     };
@@ -348,8 +348,7 @@ pub(super) fn build(context: &Context, name: &str, key: &Key) -> Result<Arc<Pipe
     )?;
 
     let bound_loops = context.info().device_type == wgpu::DeviceType::Cpu;
-    let translated =
-        translate(name, key, context.device().features(), context.spirv_target(), bound_loops)?;
+    let translated = translate(name, key, context.device().features(), context.spirv_target(), bound_loops)?;
     let [x, y, z] = translated.workgroup_size;
     within("max_compute_workgroup_size_x", x.into(), limits.max_compute_workgroup_size_x.into())?;
     within("max_compute_workgroup_size_y", y.into(), limits.max_compute_workgroup_size_y.into())?;

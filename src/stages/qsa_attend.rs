@@ -156,7 +156,12 @@ impl QsaAttend {
         check_binding("steps", steps, STEPS_BYTES, BufferUsages::UNIFORM)?;
         check_binding("ids", ids, u64::from(id_stride) * 4, BufferUsages::STORAGE)?;
         check_binding("page_table", page_table, 4, BufferUsages::STORAGE)?;
-        check_binding("query", queries, u64::from(shape.q_heads * shape.head_dim) * 4, BufferUsages::STORAGE)?;
+        check_binding(
+            "query",
+            queries,
+            u64::from(shape.q_heads * shape.head_dim) * 4,
+            BufferUsages::STORAGE,
+        )?;
         check_binding("kv.k", &kv.k, slots * u64::from(values), BufferUsages::STORAGE)?;
         check_binding("kv.k_scale", &kv.k_scale, slots * u64::from(scales), BufferUsages::STORAGE)?;
         check_binding("kv.v", &kv.v, slots * u64::from(values), BufferUsages::STORAGE)?;

@@ -89,7 +89,10 @@ impl QsaScratch {
             blocks,
             scores: buffer("scores", u64::from(QsaScore::stride(blocks)) * 4)?,
             ids: buffer("ids", u64::from(QsaTopk::id_stride(shape)) * 4)?,
-            partials: buffer("partials", u64::from(shape.max_chunks()) * u64::from(shape.partial_chunk()) * 4)?,
+            partials: buffer(
+                "partials",
+                u64::from(shape.max_chunks()) * u64::from(shape.partial_chunk()) * 4,
+            )?,
             survivors: [buffer("survivors", survivors)?, buffer("survivors", survivors)?],
         })
     }
@@ -194,7 +197,14 @@ impl QsaDecode {
                 let out = self.ctx.zeros("gathered cells", out)?;
                 if bytes > 0 {
                     let stage = &self.gather;
-                    gathers.push(stage.bind(&b.steps, &ids, &b.page_table, pieces, bytes / 4, &whole(&out))?);
+                    gathers.push(stage.bind(
+                        &b.steps,
+                        &ids,
+                        &b.page_table,
+                        pieces,
+                        bytes / 4,
+                        &whole(&out),
+                    )?);
                 }
                 gathered.push(out);
             }
@@ -211,11 +221,7 @@ impl QsaDecode {
             Some(piece) if one_each => piece.buffer.clone(),
             _ => whole(&kept[i]),
         };
-        let slots = if one_each {
-            b.kv.k[0].slots
-        } else {
-            scratch.rows * id_stride
-        };
+        let slots = if one_each { b.kv.k[0].slots } else { scratch.rows * id_stride };
         let kv = KvBuffers {
             format: b.kv.format,
             slots,

@@ -98,7 +98,12 @@ impl QsaGather {
         let mut first_slot = 0;
         let mut bound = Vec::new();
         for piece in pieces {
-            check_binding("piece", &piece.buffer, u64::from(piece.slots) * u64::from(words) * 4, BufferUsages::STORAGE)?;
+            check_binding(
+                "piece",
+                &piece.buffer,
+                u64::from(piece.slots) * u64::from(words) * 4,
+                BufferUsages::STORAGE,
+            )?;
             let params = GatherParams {
                 zero: 0,
                 page_size: self.shape.page_size,

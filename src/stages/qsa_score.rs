@@ -160,7 +160,13 @@ impl QsaScore {
                     dots,
                 ],
                 entry: "main",
-                bindings: &[Binding::Uniform, Binding::Uniform, Binding::Read, Binding::Read, Binding::ReadWrite],
+                bindings: &[
+                    Binding::Uniform,
+                    Binding::Uniform,
+                    Binding::Read,
+                    Binding::Read,
+                    Binding::ReadWrite,
+                ],
                 constants: &[("ROWS", f64::from(rows))],
             })?;
             Ok((rows, pipeline))

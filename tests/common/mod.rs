@@ -166,7 +166,14 @@ impl Target {
     }
 
     /// The top-k stage alone over rows of `blocks + 1` scores; rows of ids that held `fill` before, in full.
-    pub fn topk(&self, shape: &QsaShape, steps: &[Step], blocks: u32, scores: &[Vec<f32>], fill: u32) -> Vec<Vec<u32>> {
+    pub fn topk(
+        &self,
+        shape: &QsaShape,
+        steps: &[Step],
+        blocks: u32,
+        scores: &[Vec<f32>],
+        fill: u32,
+    ) -> Vec<Vec<u32>> {
         match &self.backend {
             Backend::Cpu => {
                 let (stride, id_stride) = (blocks as usize + 1, shape.max_width() as usize);
@@ -232,7 +239,17 @@ impl Target {
         match &self.backend {
             Backend::Cpu => {
                 let mut partials = vec![fill; steps.len() * stride];
-                cpu::qsa_attend(shape, steps, &flat, id_stride, kv, page_table, queries, &mut partials, stride);
+                cpu::qsa_attend(
+                    shape,
+                    steps,
+                    &flat,
+                    id_stride,
+                    kv,
+                    page_table,
+                    queries,
+                    &mut partials,
+                    stride,
+                );
                 partials.chunks(stride).map(<[f32]>::to_vec).collect()
             }
             #[cfg(feature = "wgpu")]
@@ -279,7 +296,13 @@ impl Target {
     }
 
     /// The merge stage alone over rows of `[max_chunks][q_heads][head_dim + 2]`: `[T][q_heads][head_dim]`.
-    pub fn merge(&self, shape: &QsaShape, steps: &[Step], partials: &[Vec<f32>], gates: Option<&[f32]>) -> Vec<f32> {
+    pub fn merge(
+        &self,
+        shape: &QsaShape,
+        steps: &[Step],
+        partials: &[Vec<f32>],
+        gates: Option<&[f32]>,
+    ) -> Vec<f32> {
         let stride = (shape.max_chunks() * shape.partial_chunk()) as usize;
         let values = steps.len() * (shape.q_heads * shape.head_dim) as usize;
         let flat = partials.concat();

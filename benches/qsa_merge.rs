@@ -1,0 +1,13 @@
+//! Times `qsa_merge` on an adapter; see `common` for how.
+
+mod common;
+
+use common::Bench;
+use samebits::KvFormat;
+use samebits::stages::Stage;
+
+fn main() {
+    if let Some(bench) = Bench::new(KvFormat::Int8) {
+        bench.table("merge", &[Stage::Merge]);
+    }
+}
