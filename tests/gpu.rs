@@ -5,11 +5,14 @@
 #![cfg(feature = "wgpu")]
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use pollster::block_on;
+use rayon::prelude::*;
+use samebits::exact::{Op, subnormal_involved};
 use samebits::gpu::{
-    AdapterChoice, AdapterReport, Arithmetic, Binding, Context, Kernel, Limits, Lowering, LoweringChoice,
-    Options, TimeSource, Timer, adapters,
+    AdapterChoice, AdapterReport, Arithmetic, Binding, Context, FusedMultiplyAdd, Kernel, Limits, Lowering,
+    LoweringChoice, Options, TimeSource, Timer, Verdict, adapters,
 };
 use samebits::{Error, wgpu};
 
@@ -388,5 +391,157 @@ fn adapters_that_are_not_there() {
         let options = Options { limits: Limits::Custom(Box::new(more)), ..Options::default() };
         let error = open(AdapterChoice::Index(adapter.index), &options).unwrap_err();
         assert!(matches!(&error, Error::Limit { what, .. } if what == "max_bind_groups"), "{error}");
+    }
+}
+
+#[test]
+fn verdicts_of_the_software_adapters() {
+    for adapter in found() {
+        let verdict = |lowering| {
+            let options = Options { lowering, allow_refused: true, ..Options::default() };
+            let started = Instant::now();
+            let context = block_on(Context::open(&AdapterChoice::Index(adapter.index), &options)).unwrap();
+            println!(
+                "{}, {lowering}: {}: {} ({:.2?})",
+                adapter.name,
+                context.lowering(),
+                context.verdict(),
+                started.elapsed()
+            );
+            context.verdict().clone()
+        };
+        let all = Lowering::ALL.map(|l| (l, verdict(LoweringChoice::Exactly(l))));
+        for choice in [LoweringChoice::Auto, LoweringChoice::Precise, LoweringChoice::Guarded] {
+            verdict(choice);
+        }
+        let soft = match &adapter.name {
+            name if name.contains("llvmpipe") => Verdict::Exact,
+            name if name.contains("SwiftShader") => Verdict::ExactNormal,
+            _ => continue,
+        };
+        assert!(adapter.software);
+        assert_eq!(adapter.verdict, soft);
+        assert_eq!(adapter.lowering.unwrap().to_string(), "precise+soft-fma");
+        for (lowering, verdict) in all {
+            match lowering.fma {
+                FusedMultiplyAdd::Soft => assert_eq!(verdict, soft, "{lowering}"),
+                FusedMultiplyAdd::Native => {
+                    let Verdict::Refused { case, detail } = verdict else { panic!("{lowering}: {verdict}") };
+                    assert!(case.contains("fma") && detail.contains("expected"), "{case}: {detail}");
+                }
+            }
+        }
+        // Refused unless the caller insists; the error names the adapter, the lowering, the case and the way out.
+        let options = Options { lowering: LoweringChoice::Exactly(Lowering::ALL[0]), ..Options::default() };
+        let error = block_on(Context::open(&AdapterChoice::Index(adapter.index), &options)).unwrap_err();
+        assert!(
+            matches!(&error, Error::Refused { adapter: a, lowering, case, .. }
+                if *a == adapter.name && lowering == "precise" && case.contains("fma")),
+            "{error}"
+        );
+        assert!(error.to_string().contains("CPU backend"), "{error}");
+    }
+}
+
+/// The results of one operation of the probe's shader, compiled for it alone: some adapters run all branches.
+fn results(context: &Context, op: Op, operands: [&[u32]; 3]) -> Vec<u32> {
+    let probe =
+        include_str!("../wgsl/probe.wgsl").replace("switch params.op", &format!("switch {}u", op.id()));
+    let kernel = Kernel {
+        name: "walk",
+        sources: &[
+            include_str!("../wgsl/exact/f16.wgsl"),
+            include_str!("../wgsl/exact/math.wgsl"),
+            include_str!("../wgsl/exact/lane.wgsl"),
+            &probe,
+        ],
+        entry: "main",
+        bindings: &[Binding::Uniform, Binding::Read, Binding::Read, Binding::Read, Binding::ReadWrite],
+        constants: &[],
+    };
+    let pipeline = context.pipeline(&kernel).unwrap();
+    let count = operands[0].len();
+    let params = context.uniform("params", &[0, op.id(), count as u32, 0]).unwrap();
+    let inputs = operands.map(|words| context.storage("operand", words).unwrap());
+    let output = context.zeros("results", 4 * count as u64).unwrap();
+    let mut resources = vec![params.as_entire_binding()];
+    resources.extend(inputs.iter().chain([&output]).map(|b| b.as_entire_binding()));
+    let group = pipeline.bind(context, &resources).unwrap();
+    let groups = (count as u32).div_ceil(pipeline.workgroup_size[0]);
+    let width = groups.min(context.limits().max_compute_workgroups_per_dimension);
+    let mut encoder = context.device().create_command_encoder(&Default::default());
+    let mut pass = encoder.begin_compute_pass(&Default::default());
+    pass.set_pipeline(&pipeline.raw);
+    pass.set_bind_group(0, &group, &[]);
+    pass.dispatch_workgroups(width, groups.div_ceil(width), 1);
+    drop(pass);
+    context.submit(encoder).unwrap();
+    context.read(&output, 0, count).unwrap()
+}
+
+/// Every function of one argument over 2^24 inputs (all exponents, all leading 15 bits of the significand, the rest
+/// scattered) and the special values. `SAMEBITS_WALK_BITS` sets another number than 24, up to 32; without it, a slow
+/// adapter stops after some seconds of one function, having seen a coarser grid.
+#[test]
+fn walk_of_the_functions_of_one_argument() {
+    let asked = std::env::var("SAMEBITS_WALK_BITS").ok();
+    let bits: u32 = asked.as_ref().map_or(24, |v| v.parse().unwrap());
+    assert!((16..=32).contains(&bits));
+    let patience = if asked.is_some() { Duration::MAX } else { Duration::from_secs(3) };
+    for context in any(&Options::default()) {
+        if !context.verdict().passed() {
+            println!("{}: {}: not walked", context.info().name, context.verdict());
+            continue;
+        }
+        let started = Instant::now();
+        for op in Op::ALL.into_iter().filter(|op| op.arity() == 1) {
+            let (mut gpu, mut wrong, mut flushed) = (Duration::ZERO, 0u64, 0u64);
+            let mut check = |words: &[u32]| {
+                let none = vec![0u32; words.len()];
+                let start = Instant::now();
+                let got = results(&context, op, [words, &none, &none]);
+                gpu += start.elapsed();
+                let bad = |&(&a, &got): &(&u32, &u32)| !op.same(got, op.eval(a, 0, 0));
+                let bad: Vec<_> = words.par_iter().zip(&got).filter(bad).collect();
+                for (&a, &got) in bad {
+                    if *context.verdict() == Verdict::ExactNormal && subnormal_involved(op, a, 0, 0) {
+                        flushed += 1;
+                    } else {
+                        wrong += 1;
+                        if wrong <= 3 {
+                            println!(
+                                "{}({a:08x}): got {got:08x}, expected {:08x}",
+                                op.name(),
+                                op.eval(a, 0, 0)
+                            );
+                        }
+                    }
+                }
+            };
+            check(&op.inputs(1, 4096)[0]);
+            let blocks = 1u32 << bits.saturating_sub(22);
+            let begun = Instant::now();
+            let mut walked = 0u64;
+            for block in (0..blocks).take_while(|&b| b == 0 || begun.elapsed() < patience) {
+                // Interleaved, so that every block covers all exponents.
+                let words: Vec<u32> = (0..1u32 << bits.min(22))
+                    .map(|i| {
+                        let i = i * blocks + block;
+                        let low = if bits == 32 { 0 } else { i.wrapping_mul(0x9e37_79b1) >> bits };
+                        (u64::from(i) << (32 - bits)) as u32 | low
+                    })
+                    .collect();
+                check(&words);
+                walked += words.len() as u64;
+            }
+            println!(
+                "{}, {}: {}: {walked} inputs, {wrong} wrong, {flushed} subnormal and flushed, adapter {gpu:.2?}",
+                context.info().name,
+                context.lowering(),
+                op.name()
+            );
+            assert_eq!(wrong, 0, "{}", op.name());
+        }
+        println!("{}: walked in {:.2?}", context.info().name, started.elapsed());
     }
 }

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`fma`], [`div`], [`recip`] | correctly rounded, all inputs |
 //! | [`rsqrt`] | at most 0.501 ulp, all positive inputs |
-//! | [`exp`] | at most 0.68 ulp where the result is normal; 0 below, +inf above |
+//! | [`exp`] | at most 0.69 ulp where the result is normal; 0 below, +inf above |
 //! | [`sigmoid`] | at most 1.5 ulp where the result is normal |
 //! | [`f32_to_f16`], [`f16_to_f32`] | correctly rounded, exact |
 //!

@@ -64,11 +64,11 @@ pub enum Op {
     IntDiv,
     /// `dot4I8Packed(a, b)`.
     Dot4I8,
-    /// [`lane_product4`] of `(a, b, c, a)` and `(b, c, a, a)`.
+    /// [`lane_product4`](super::lane_product4) of `(a, b, c, a)` and `(b, c, a, a)`.
     LaneProduct4,
-    /// [`lane_product8`] of `(a, b, c, a, b, c, c, b)` and `(b, c, a, a, b, c, a, c)`.
+    /// [`lane_product8`](super::lane_product8) of `(a, b, c, a, b, c, c, b)` and `(b, c, a, a, b, c, a, c)`.
     LaneProduct8,
-    /// Four heads at once, [`lane_product4`] of `(a, b, c, a)` and head `h`'s query, for head `a % 4`. The queries
+    /// Four heads at once, [`lane_product4`](super::lane_product4) of `(a, b, c, a)` and head `h`'s query, for head `a % 4`. The queries
     /// are `(b, c, a, a)` rotated left by `h`.
     LaneProductHeads,
 }
@@ -299,7 +299,7 @@ pub fn subnormal_involved(op: Op, a: u32, b: u32, c: u32) -> bool {
     found.get()
 }
 
-/// The steps of [`lane_product4`] or [`lane_product8`], each shown to `note`.
+/// The steps of [`lane_product4`](super::lane_product4) or [`lane_product8`](super::lane_product8), each shown to `note`.
 fn lane_trace(k: &[f32], q: &[f32], note: &dyn Fn(f32) -> f32) -> f32 {
     for &v in k.iter().chain(q) {
         note(v);

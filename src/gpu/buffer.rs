@@ -1,12 +1,12 @@
 //! Memory on the device: making, filling and reading it.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
 use bytemuck::Pod;
 
-use super::context::Context;
+use super::context::{Context, lock};
 use crate::error::{Error, Result, check};
 
 /// Bytes that pass through staging memory at once, so that a large array does not need its size twice.
@@ -229,7 +229,7 @@ struct PendingRead {
 impl PendingRead {
     /// The answer when there is one, else keeps the waker for when it comes.
     fn take(&self, waker: Option<&Waker>) -> Option<Result<()>> {
-        let mut state = self.answer.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.answer.0);
         let answer = state.0.take();
         if answer.is_none() {
             state.1 = waker.cloned();
@@ -244,7 +244,7 @@ struct Answer(Mutex<(Option<Result<()>>, Option<Waker>)>);
 
 impl Answer {
     fn give(&self, answer: Result<()>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.0);
         state.0.get_or_insert(answer);
         let waker = state.1.take();
         drop(state);

@@ -83,7 +83,7 @@ struct Inner {
 }
 
 /// A poisoned lock guards nothing here that could be half-written.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -232,7 +232,8 @@ impl Context {
             what: "probing the device".into(),
             reason: "the probe still holds it".into(),
         })?;
-        Ok(Context(Arc::new(Inner { lowering, verdict, ..inner })))
+        // The probe's own pipelines have served.
+        Ok(Context(Arc::new(Inner { lowering, verdict, pipelines: Mutex::default(), ..inner })))
     }
 
     /// The device.

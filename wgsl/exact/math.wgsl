@@ -1,6 +1,6 @@
 // Functions with one defined result for each input; method, source and bounds: the functions of the same names in
-// src/exact. Integer tests for NaN, because `x != x` is folded to false; negation of the sign bit, because a
-// compiler may move a minus through an operation.
+// src/exact. Integer tests for NaN and limits, because `x != x` is folded to false and some compilers assume that
+// there are no NaN or infinities; negation of the sign bit, because a compiler may move a minus through an operation.
 
 fn is_nan(x: f32) -> bool {
     return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
@@ -109,8 +109,8 @@ const EXP_HIGH: f32 = 0x1.62e42ep6;
 // e^x; 0 below EXP_LOW, +inf above EXP_HIGH. n ln 2 is taken off in two words, e^r is a polynomial, 2^n is added to
 // the exponent.
 fn f_exp(x: f32) -> f32 {
-    let low = x < EXP_LOW;
-    let high = x > EXP_HIGH;
+    let low = bitcast<u32>(x) > bitcast<u32>(EXP_LOW);
+    let high = bitcast<i32>(x) > bitcast<i32>(EXP_HIGH);
     let c = select(select(x, EXP_LOW, low), EXP_HIGH, high);
     let z = f_add(f_mul(c, 0x1.715476p0), 12582912.0);
     let nn = f_neg(f_sub(z, 12582912.0));
@@ -136,11 +136,13 @@ fn f_sigmoid(x: f32) -> f32 {
     let e = f_exp(f_neg(x));
     let s = f_add(1.0, e);
     let q = f_div(1.0, s);
-    let big = select(1.0, e, e > 1.0);
-    let small = select(e, 1.0, e > 1.0);
+    // e is not negative, so its bits order it.
+    let above = bitcast<u32>(e) > 0x3f800000u;
+    let big = select(1.0, e, above);
+    let small = select(e, 1.0, above);
     let w = f_sub(small, f_sub(s, big));
     let nq = f_neg(q);
     let r = f_fma(nq, w, f_fma(nq, s, 1.0));
     let y = f_fma(q, r, q);
-    return select(y, q, e > 0x1p60);
+    return select(y, q, bitcast<u32>(e) > 0x5d800000u);
 }
