@@ -171,17 +171,35 @@ fn webgpu_default_limits_and_no_features_suffice() {
     }
 }
 
-/// A device made as an engine would make its own, without any feature.
-fn own_device(index: usize) -> (wgpu::Device, wgpu::Queue) {
+/// A device made as an engine would make its own.
+fn own_device(index: usize, features: wgpu::Features) -> (wgpu::Device, wgpu::Queue) {
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapter = block_on(instance.enumerate_adapters(wgpu::Backends::all())).remove(index);
-    block_on(adapter.request_device(&wgpu::DeviceDescriptor::default())).unwrap()
+    let descriptor = wgpu::DeviceDescriptor {
+        required_features: features & adapter.features(),
+        // SAFETY: only passthrough shaders are asked for, and only the crate under test makes any.
+        experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
+        ..Default::default()
+    };
+    block_on(adapter.request_device(&descriptor)).unwrap()
+}
+
+#[test]
+fn a_device_of_the_callers_own_that_takes_spirv() {
+    for adapter in found() {
+        let (device, queue) = own_device(adapter.index, wgpu::Features::PASSTHROUGH_SHADERS);
+        let options = Options { allow_refused: true, ..Options::default() };
+        let context = block_on(Context::from_device(device, queue, &options)).unwrap();
+        assert_eq!(Some(context.lowering()), adapter.lowering);
+        assert_eq!(*context.verdict(), adapter.verdict);
+        assert_eq!(run(&context, &[], &ramp(100)).unwrap(), doubled(100));
+    }
 }
 
 #[test]
 fn a_device_of_the_callers_own() {
     for adapter in found() {
-        let (device, queue) = own_device(adapter.index);
+        let (device, queue) = own_device(adapter.index, wgpu::Features::empty());
         let options = Options { allow_refused: true, ..Options::default() };
         let context = block_on(Context::from_device(device.clone(), queue.clone(), &options)).unwrap();
         assert_eq!(context.info().name, adapter.name);
@@ -273,6 +291,10 @@ fn what_does_not_fit_is_named() {
         let max = context.limits().max_buffer_size;
         limit(context.zeros("huge", max + 1).unwrap_err(), "max_buffer_size");
         limit(context.zeros("huge", u64::MAX).unwrap_err(), "max_buffer_size");
+        // Within the limit, but perhaps not within the memory.
+        if let Err(e) = context.zeros("huge", max / 4 * 4) {
+            assert!(matches!(e, Error::OutOfMemory { asked, .. } if asked == max / 4 * 4), "{e}");
+        }
 
         let pipeline = context.pipeline(&KERNEL).unwrap();
         let params = context.uniform("params", &[0u32; 4]).unwrap();

@@ -138,7 +138,6 @@ impl Context {
     pub(super) async fn from_adapter(adapter: &wgpu::Adapter, options: &Options) -> Result<Context> {
         let limits = match &options.limits {
             Limits::Adapter => adapter.limits(),
-            // Alignments are the adapter's: the default ones are what WebGPU allows at most.
             Limits::WebGpuDefault => wgpu::Limits::default(),
             Limits::Custom(limits) => wgpu::Limits::clone(limits),
         };

@@ -445,3 +445,87 @@ pub(super) fn build(context: &Context, name: &str, key: &Key) -> Result<Arc<Pipe
         bindings,
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::FloatControls;
+
+    const SOURCE: &str = "
+        struct Params { zero: u32, a: f32 }
+        override WIDTH: u32 = 32u;
+        @group(0) @binding(0) var<uniform> params: Params;
+        @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;
+        @group(0) @binding(2) var<storage, read_write> y: array<f32>;
+        var<workgroup> shared_sums: array<f32, 32>;
+        @compute @workgroup_size(WIDTH)
+        fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+            shared_sums[id.x] = 1.0;
+            y[id.x] = f_fma(x[id.x].x, params.a, shared_sums[id.x]);
+        }";
+    const KERNEL: Kernel<'_> = Kernel {
+        name: "test",
+        sources: &[SOURCE],
+        entry: "main",
+        bindings: &[Binding::Uniform, Binding::Read, Binding::ReadWrite],
+        constants: &[],
+    };
+
+    #[test]
+    fn the_key_holds_all_that_changes_a_pipeline() {
+        let precise = Lowering::ALL[0];
+        let key = Key::new(&KERNEL, precise);
+        assert_eq!(key, Key::new(&Kernel { name: "another", ..KERNEL }, precise));
+        let (head, tail) = SOURCE.split_at(100);
+        assert_eq!(key, Key::new(&Kernel { sources: &[head, tail], ..KERNEL }, precise));
+
+        let mut others: Vec<Key> = Lowering::ALL[1..].iter().map(|&l| Key::new(&KERNEL, l)).collect();
+        for other in [
+            Kernel { sources: &[SOURCE, " "], ..KERNEL },
+            Kernel { entry: "other", ..KERNEL },
+            Kernel { bindings: &[Binding::UniformDynamic, Binding::Read, Binding::ReadWrite], ..KERNEL },
+            Kernel { bindings: &KERNEL.bindings[..2], ..KERNEL },
+            Kernel { constants: &[("WIDTH", 64.0)], ..KERNEL },
+            Kernel { constants: &[("WIDTH", 0.0)], ..KERNEL },
+            Kernel { constants: &[("WIDTH", -0.0)], ..KERNEL },
+            Kernel { constants: &[("OTHER", 64.0)], ..KERNEL },
+        ] {
+            others.push(Key::new(&other, precise));
+        }
+        others.push(key);
+        for (i, a) in others.iter().enumerate() {
+            assert!(others[..i].iter().all(|b| a != b), "{i}");
+        }
+
+        let constants = |constants| Key::new(&Kernel { constants, ..KERNEL }, precise);
+        assert_eq!(constants(&[("A", 1.0), ("B", 2.0)]), constants(&[("B", 2.0), ("A", 1.0)]));
+    }
+
+    #[test]
+    fn translation_knows_sizes_and_constants() {
+        let controls = FloatControls { denorm_preserve: true, signed_zero_inf_nan_preserve: true };
+        for version in [(1, 3), (1, 5), (1, 6)] {
+            for integer_dot_product in [false, true] {
+                let target = SpirvTarget { version, float_controls: controls, integer_dot_product };
+                for lowering in Lowering::ALL {
+                    let kernel = Kernel { constants: &[("WIDTH", 48.0)], ..KERNEL };
+                    let translated = translate(
+                        "test",
+                        &Key::new(&kernel, lowering),
+                        wgpu::Features::empty(),
+                        Some(target),
+                    )
+                    .unwrap();
+                    assert_eq!(translated.workgroup_size, [48, 1, 1]);
+                    assert_eq!(translated.workgroup_storage, 128);
+                    assert_eq!(translated.least, [8, 16, 4]);
+                    assert_eq!(translated.spirv.is_some(), lowering.arithmetic == Arithmetic::Precise);
+                }
+            }
+        }
+        let default = translate("test", &Key::new(&KERNEL, Lowering::ALL[2]), wgpu::Features::empty(), None);
+        assert_eq!(default.unwrap().workgroup_size, [32, 1, 1]);
+        let precise = translate("test", &Key::new(&KERNEL, Lowering::ALL[0]), wgpu::Features::empty(), None);
+        assert!(matches!(precise, Err(Error::Gpu { .. })));
+    }
+}
