@@ -47,21 +47,35 @@ var<workgroup> found: vec2<u32>;                    // digit of the threshold, c
 
 struct Items { key: vec4<u32>, block: vec4<u32> }
 
-// Items 4*i .. 4*i+3 of the row.
-fn load(row: u32, i: u32) -> Items {
+// Five times four items. They are loaded together, before any of them is used: a part of 5,120 items is one batch of
+// every thread, and the loads' latency is paid once.
+struct Batch { a: Items, b: Items, c: Items, d: Items, e: Items }
+const BATCH = 5u;
+
+// Items 4*i .. 4*i+3 of the row; from `end` on, items that are no blocks.
+fn load(row: u32, i: u32, end: u32) -> Items {
+    if (i >= end) {
+        return Items(vec4<u32>(0u), vec4<u32>(NO_BLOCK));
+    }
     let base = row * params.src_stride;
-    var items: Items;
     if (params.level == 0u) {
         let s = bitcast<vec4<f32>>(src[base + i]);
-        items.key = vec4<u32>(order_key(s.x), order_key(s.y), order_key(s.z), order_key(s.w));
-        items.block = vec4<u32>(0u, 1u, 2u, 3u) + i * 4u;
-    } else {
-        let a = src[base + 2u * i];
-        let b = src[base + 2u * i + 1u];
-        items.key = vec4<u32>(a.x, a.z, b.x, b.z);
-        items.block = vec4<u32>(a.y, a.w, b.y, b.w);
+        let key = vec4<u32>(order_key(s.x), order_key(s.y), order_key(s.z), order_key(s.w));
+        return Items(key, vec4<u32>(0u, 1u, 2u, 3u) + i * 4u);
     }
-    return items;
+    let a = src[base + 2u * i];
+    let b = src[base + 2u * i + 1u];
+    return Items(vec4<u32>(a.x, a.z, b.x, b.z), vec4<u32>(a.y, a.w, b.y, b.w));
+}
+
+fn load_batch(row: u32, i: u32, stride: u32, end: u32) -> Batch {
+    return Batch(
+        load(row, i, end),
+        load(row, i + stride, end),
+        load(row, i + 2u * stride, end),
+        load(row, i + 3u * stride, end),
+        load(row, i + 4u * stride, end),
+    );
 }
 
 // Cells that a block stands for: 4, the tail's 0 to 3, or 0 for what is no block of this row.
@@ -78,6 +92,64 @@ fn count(key: u32, w: u32, prefix: u32, shift: u32, copy: u32) {
     if (w != 0u && ((key >> shift) >> 8u) == prefix) {
         atomicAdd(&histogram[((key >> shift) & 255u) * COPIES + copy], w);
     }
+}
+
+fn count_items(items: Items, step: Step, prefix: u32, shift: u32, copy: u32) {
+    let w = weights(items.block, step);
+    count(items.key.x, w.x, prefix, shift, copy);
+    count(items.key.y, w.y, prefix, shift, copy);
+    count(items.key.z, w.z, prefix, shift, copy);
+    count(items.key.w, w.w, prefix, shift, copy);
+}
+
+// Blocks above and at the threshold.
+fn over_and_at(items: Items, step: Step, threshold: u32) -> vec2<u32> {
+    let there = vec4<u32>(weights(items.block, step) != vec4<u32>(0u));
+    let over = vec4<u32>(items.key > vec4<u32>(threshold)) * there;
+    let at = vec4<u32>(items.key == vec4<u32>(threshold)) * there;
+    return vec2<u32>(over.x + over.y + over.z + over.w, at.x + at.y + at.z + at.w);
+}
+
+// Where a thread's blocks go.
+struct Place {
+    threshold: u32,
+    wanted: u32,   // cells to take at the threshold
+    out: u32,      // word of the destination where the part begins
+}
+
+// Writes what survives of one item. `before`: blocks of the part above and at the threshold that come before it.
+// Only a row's very last item can weigh less than 4, so that the cells before an item are 4 times the blocks.
+fn emit(key: u32, block: u32, step: Step, place: Place, before: vec2<u32>) -> vec2<u32> {
+    let w = weight(block, step);
+    if (w == 0u || key < place.threshold) {
+        return before;
+    }
+    let over = key > place.threshold;
+    if (params.last == 1u) {
+        let taken = min(before.y * 4u, place.wanted);
+        let at = before.x * 4u + taken;
+        let take = select(min(w, place.wanted - taken), w, over);
+        for (var c = 0u; c < take; c++) {
+            if (at + c < step.width) {
+                dst[place.out + at + c] = block * 4u + c;
+            }
+        }
+    } else {
+        let wanted = (place.wanted + 3u) / 4u;
+        let at = before.x + min(before.y, wanted);
+        if ((over || before.y < wanted) && at < params.part_out) {
+            dst[place.out + at * 2u] = key;
+            dst[place.out + at * 2u + 1u] = block;
+        }
+    }
+    return before + select(vec2<u32>(0u, 1u), vec2<u32>(1u, 0u), over);
+}
+
+fn emit_items(items: Items, step: Step, place: Place, before: vec2<u32>) -> vec2<u32> {
+    let x = emit(items.key.x, items.block.x, step, place, before);
+    let y = emit(items.key.y, items.block.y, step, place, x);
+    let z = emit(items.key.z, items.block.z, step, place, y);
+    return emit(items.key.w, items.block.w, step, place, z);
 }
 
 @compute @workgroup_size(256)
@@ -109,19 +181,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         return;
     }
     let size = min(params.part, items - first);
-    // Each thread owns consecutive items, so that order is kept without sorting.
-    let quads = (size + 3u) / 4u;
-    let span = (quads + THREADS - 1u) / THREADS;
-    let begin = first / 4u + min(thread * span, quads);
-    let end = first / 4u + min((thread + 1u) * span, quads);
+    let begin = first / 4u;
+    let end = begin + (size + 3u) / 4u;
     let copy = thread % COPIES;
+    let group16 = thread / 16u;
 
     // The threshold key, a digit of 8 bits at a time, and the cells still wanted at it.
     var threshold = 0u;
     var wanted = step.width;
     var all = false;
-    for (var pass_ = 0u; pass_ < 4u; pass_++) {
-        let shift = 24u - 8u * pass_;
+    for (var digit = 0u; digit < 4u; digit++) {
+        let shift = 24u - 8u * digit;
         for (var c = 0u; c < COPIES; c++) {
             atomicStore(&histogram[c * THREADS + thread], 0u);
         }
@@ -129,13 +199,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             found = vec2<u32>(NO_BLOCK, 0u);
         }
         workgroupBarrier();
-        for (var i = begin; i < end; i++) {
-            let it = load(row, i);
-            let w = weights(it.block, step);
-            count(it.key.x, w.x, threshold, shift, copy);
-            count(it.key.y, w.y, threshold, shift, copy);
-            count(it.key.z, w.z, threshold, shift, copy);
-            count(it.key.w, w.w, threshold, shift, copy);
+        for (var i = begin + thread; i < end; i += BATCH * THREADS) {
+            let batch = load_batch(row, i, THREADS, end);
+            count_items(batch.a, step, threshold, shift, copy);
+            count_items(batch.b, step, threshold, shift, copy);
+            count_items(batch.c, step, threshold, shift, copy);
+            count_items(batch.d, step, threshold, shift, copy);
+            count_items(batch.e, step, threshold, shift, copy);
         }
         workgroupBarrier();
         var own = 0u;
@@ -152,13 +222,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             group_sum[thread] = sum;
         }
         workgroupBarrier();
-        // Cells with a greater digit than this thread's.
+        // Cells with a greater digit than this thread's. The loops run over all, so that they can be unrolled.
         var above = 0u;
-        for (var g = thread / 16u + 1u; g < 16u; g++) {
-            above += group_sum[g];
-        }
-        for (var d = thread + 1u; d < (thread / 16u + 1u) * 16u; d++) {
-            above += digit_sum[d];
+        for (var i = 0u; i < 16u; i++) {
+            above += select(0u, group_sum[i], i > group16);
+            above += select(0u, digit_sum[group16 * 16u + i], group16 * 16u + i > thread);
         }
         if (above < wanted && wanted <= above + own) {
             found = vec2<u32>(thread, above);
@@ -167,28 +235,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (f.x == NO_BLOCK) {
             // The part holds fewer cells than are wanted: all of it survives.
             all = true;
-        } else {
-            threshold = (threshold << 8u) | f.x;
-            wanted -= f.y;
-        }
-        if (all) {
             break;
         }
+        threshold = (threshold << 8u) | f.x;
+        wanted -= f.y;
     }
     if (all) {
         threshold = 0u;
         wanted = params.part * 4u;
     }
 
-    // Blocks above and at the threshold before each thread. Only a row's very last item can weigh less than 4, so
-    // the cells before an item are 4 times the blocks before it.
+    // From here on each thread owns consecutive items, so that order is kept without sorting.
+    let span = (end - begin + THREADS - 1u) / THREADS;
+    let own_begin = min(begin + thread * span, end);
+    let own_end = min(own_begin + span, end);
     var own_counts = vec2<u32>(0u);
-    for (var i = begin; i < end; i++) {
-        let it = load(row, i);
-        let there = weights(it.block, step) != vec4<u32>(0u);
-        let over = vec4<u32>(it.key > vec4<u32>(threshold)) * vec4<u32>(there);
-        let at = vec4<u32>(it.key == vec4<u32>(threshold)) * vec4<u32>(there);
-        own_counts += vec2<u32>(over.x + over.y + over.z + over.w, at.x + at.y + at.z + at.w);
+    for (var i = own_begin; i < own_end; i += BATCH) {
+        let batch = load_batch(row, i, 1u, own_end);
+        own_counts += over_and_at(batch.a, step, threshold);
+        own_counts += over_and_at(batch.b, step, threshold);
+        own_counts += over_and_at(batch.c, step, threshold);
+        own_counts += over_and_at(batch.d, step, threshold);
+        own_counts += over_and_at(batch.e, step, threshold);
     }
     counts[thread] = own_counts;
     workgroupBarrier();
@@ -202,50 +270,26 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
     var before = vec2<u32>(0u);
     var total = vec2<u32>(0u);
-    for (var g = 0u; g < 16u; g++) {
-        let c = group_counts[g];
-        total += c;
-        before += select(vec2<u32>(0u), c, g < thread / 16u);
-    }
-    for (var i = thread / 16u * 16u; i < thread; i++) {
-        before += counts[i];
+    for (var i = 0u; i < 16u; i++) {
+        total += group_counts[i];
+        before += select(vec2<u32>(0u), group_counts[i], i < group16);
+        before += select(vec2<u32>(0u), counts[group16 * 16u + i], group16 * 16u + i < thread);
     }
 
-    let wanted_blocks = (wanted + 3u) / 4u;
-    let out_row = row * params.dst_stride;
-    let out_part = out_row + group.x * params.part_out * 2u;
-    for (var i = begin; i < end; i++) {
-        let it = load(row, i);
-        for (var j = 0u; j < 4u; j++) {
-            let key = it.key[j];
-            let block = it.block[j];
-            let w = weight(block, step);
-            if (w == 0u || key < threshold) {
-                continue;
-            }
-            let over = key > threshold;
-            if (params.last == 1u) {
-                let at = before.x * 4u + min(before.y * 4u, wanted);
-                let take = select(min(w, wanted - min(before.y * 4u, wanted)), w, over);
-                for (var c = 0u; c < take; c++) {
-                    if (at + c < step.width) {
-                        dst[out_row + at + c] = block * 4u + c;
-                    }
-                }
-            } else if (over || before.y < wanted_blocks) {
-                let at = before.x + min(before.y, wanted_blocks);
-                if (at < params.part_out) {
-                    dst[out_part + at * 2u] = key;
-                    dst[out_part + at * 2u + 1u] = block;
-                }
-            }
-            before += select(vec2<u32>(0u, 1u), vec2<u32>(1u, 0u), over);
-        }
+    let out = row * params.dst_stride + select(group.x * params.part_out * 2u, 0u, params.last == 1u);
+    let place = Place(threshold, wanted, out);
+    for (var i = own_begin; i < own_end; i += BATCH) {
+        let batch = load_batch(row, i, 1u, own_end);
+        before = emit_items(batch.a, step, place, before);
+        before = emit_items(batch.b, step, place, before);
+        before = emit_items(batch.c, step, place, before);
+        before = emit_items(batch.d, step, place, before);
+        before = emit_items(batch.e, step, place, before);
     }
     if (params.last == 0u) {
-        for (var i = total.x + min(total.y, wanted_blocks) + thread; i < params.part_out; i += THREADS) {
-            dst[out_part + i * 2u] = 0u;
-            dst[out_part + i * 2u + 1u] = NO_BLOCK;
+        for (var i = total.x + min(total.y, (wanted + 3u) / 4u) + thread; i < params.part_out; i += THREADS) {
+            dst[out + i * 2u] = 0u;
+            dst[out + i * 2u + 1u] = NO_BLOCK;
         }
     }
 }

@@ -514,6 +514,7 @@ mod tests {
                         &Key::new(&kernel, lowering),
                         wgpu::Features::empty(),
                         Some(target),
+                        true,
                     )
                     .unwrap();
                     assert_eq!(translated.workgroup_size, [48, 1, 1]);
@@ -523,9 +524,11 @@ mod tests {
                 }
             }
         }
-        let default = translate("test", &Key::new(&KERNEL, Lowering::ALL[2]), wgpu::Features::empty(), None);
+        let default =
+            translate("test", &Key::new(&KERNEL, Lowering::ALL[2]), wgpu::Features::empty(), None, true);
         assert_eq!(default.unwrap().workgroup_size, [32, 1, 1]);
-        let precise = translate("test", &Key::new(&KERNEL, Lowering::ALL[0]), wgpu::Features::empty(), None);
+        let precise =
+            translate("test", &Key::new(&KERNEL, Lowering::ALL[0]), wgpu::Features::empty(), None, true);
         assert!(matches!(precise, Err(Error::Gpu { .. })));
     }
 }

@@ -11,9 +11,8 @@ use crate::gpu::{Binding, Context, Kernel, Pipeline};
 use crate::shape::{BLOCK_CELLS, QsaShape};
 use crate::stages::QsaScore;
 
-/// Items of a part, which one workgroup reduces to the survivors of a budget: enough that a part leaves a fraction,
-/// few enough that the parts fill the adapter.
-const PART: u32 = 4096;
+/// Items of a part, which one workgroup reduces to the survivors of a budget: what its threads load in one batch.
+const PART: u32 = 5120;
 
 /// `Params` of the shader.
 #[repr(C)]
@@ -82,7 +81,8 @@ fn plan(items: u32, survivors: u32) -> Vec<Level> {
     let part = PART.max(4 * survivors);
     let mut levels = Vec::new();
     let mut items = items;
-    while items > 2 * part && levels.len() < 2 {
+    // A workgroup that goes through a part and a half is quicker than one more level.
+    while items > part + part / 2 && levels.len() < 2 {
         let parts = items.div_ceil(part);
         levels.push(Level { items, part, parts });
         items = parts * survivors;
@@ -217,7 +217,7 @@ mod tests {
                 assert_eq!(pair[1].items, pair[0].parts * s);
             }
             let last = levels.last().unwrap();
-            assert!(last.parts == 1 && last.part >= last.items && last.items <= 3 * PART);
+            assert!(last.parts == 1 && last.part >= last.items && last.items <= 2 * PART);
         }
     }
 }
