@@ -18,21 +18,35 @@ fn half_at(word: u32, i: u32) -> f32 {
     return f16_to_f32((word >> ((i & 1u) * 16u)) & 0xffffu);
 }
 
-// The dims of one lane of a key: 8 when HEAD_DIM is 256, else 4 in `lo`.
-fn load_key(row: u32, lane: u32) -> Eight {
+// A lane's part of a key and a thread's part of a value, as they lie in memory, each with the word of its scale.
+struct RawKey { lo: u32, hi: u32, scale: u32 }
+struct RawValue { codes: u32, scale: u32 }
+
+// Groups of 64 values before a row; even, so that a row's scales begin with a word.
+fn row_groups(row: u32) -> u32 {
+    return row * (HEAD_DIM / 64u);
+}
+
+fn load_key(row: u32, lane: u32) -> RawKey {
     if (HEAD_DIM == 256u) {
-        let group = row * 4u + lane / 8u;
-        let scale = half_at(key_scales[group / 2u], group);
         let at = row * QUADS + lane * 2u;
-        return Eight(four_codes(keys[at], scale), four_codes(keys[at + 1u], scale));
+        return RawKey(keys[at], keys[at + 1u], key_scales[(row_groups(row) + lane / 8u) / 2u]);
     }
-    let group = row * 2u + lane / 16u;
-    let scale = half_at(key_scales[group / 2u], group);
-    return Eight(four_codes(keys[row * QUADS + lane], scale), vec4<f32>(0.0));
+    return RawKey(keys[row * QUADS + lane], 0u, key_scales[row_groups(row) / 2u]);
+}
+
+// The dims of the lane: 8 when HEAD_DIM is 256, else 4 in `lo`.
+fn key_values(raw: RawKey, lane: u32) -> Eight {
+    let group = select(lane / 16u, lane / 8u, HEAD_DIM == 256u);
+    let scale = half_at(raw.scale, group);
+    return Eight(four_codes(raw.lo, scale), four_codes(raw.hi, scale));
 }
 
 // Dims 4*quad .. 4*quad+3 of a value.
-fn load_value(row: u32, quad: u32) -> vec4<f32> {
-    let group = row * (HEAD_DIM / 64u) + quad / 16u;
-    return four_codes(values[row * QUADS + quad], half_at(value_scales[group / 2u], group));
+fn load_value(row: u32, quad: u32) -> RawValue {
+    return RawValue(values[row * QUADS + quad], value_scales[(row_groups(row) + quad / 16u) / 2u]);
+}
+
+fn value_of(raw: RawValue, quad: u32) -> vec4<f32> {
+    return four_codes(raw.codes, half_at(raw.scale, quad / 16u));
 }
