@@ -1,7 +1,7 @@
 // Attention of one row over 64 selected cells, for up to 12 query heads that share a KV head.
 //
 // Shapes: ids [rows][id_stride], page table [pages], queries [rows][q_heads][D], keys and values [slot][kv_heads][D] in
-// the format of the piece in front of this one (load_key, key_values, load_value, value_of), partials [rows][chunks][q_heads][D + 2].
+// the format of the piece in front of this one (key_scales_of, load_key, key_values, and the same for values), partials [rows][chunks][q_heads][D + 2].
 // binding 0  uniform  Params
 // binding 1  uniform  step records, one a row
 // binding 2  read     cell ids
@@ -47,9 +47,10 @@ const THREADS = 256u;
 const CHUNK = 64u;
 const LOWEST = 0xff800000u; // -inf, from which maxima start; a NaN never replaces it
 
-// Queries [12][QUADS] until the scores are there, then what the trees over lanes and cells still have to add.
+// Queries [12][QUADS] until the scores are there, then what the trees over lanes and cells still have to add, then the
+// cells' value scales.
 var<workgroup> stage: array<vec4<f32>, 768>;
-// [64 cells][3] vectors of 4 heads.
+// The cells' key scales until the scores are there, then [64 cells][3] vectors of 4 heads.
 var<workgroup> weights: array<vec4<f32>, 192>;
 // A chunk's cells as rows of the KV arrays.
 var<workgroup> rows: array<u32, 64>;
@@ -110,15 +111,21 @@ fn load_four(c: u32, quad: u32) -> Four {
     );
 }
 
-struct Sums { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32> }
+// 4 dims of 6 heads: the four of one vector of weights, and two of the middle one.
+struct Sums { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, e: vec4<f32>, f: vec4<f32> }
 
-// One cell's contribution to 4 dims of 4 heads.
-fn accumulate(acc: Sums, p: vec4<f32>, v: vec4<f32>) -> Sums {
+// One cell's contribution.
+fn accumulate(acc: Sums, c: u32, half: u32, v: vec4<f32>) -> Sums {
+    let p = weights[c * 3u + half * 2u];
+    let middle = weights[c * 3u + 1u];
+    let pair = select(middle.xy, middle.zw, half == 1u);
     return Sums(
         v_fma(vec4<f32>(p.x), v, acc.a),
         v_fma(vec4<f32>(p.y), v, acc.b),
         v_fma(vec4<f32>(p.z), v, acc.c),
         v_fma(vec4<f32>(p.w), v, acc.d),
+        v_fma(vec4<f32>(pair.x), v, acc.e),
+        v_fma(vec4<f32>(pair.y), v, acc.f),
     );
 }
 
@@ -144,7 +151,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let cell = min(ids[entry], step.n_kv - 1u);
             slot = page_table[cell / params.page_size] * params.page_size + cell % params.page_size;
         }
-        rows[thread] = min(slot, params.slots - 1u) * params.kv_heads + kv_head;
+        let kv_row = min(slot, params.slots - 1u) * params.kv_heads + kv_head;
+        rows[thread] = kv_row;
+        weights[thread] = key_scales_of(kv_row);
     }
     for (var i = thread; i < 12u * QUADS; i += THREADS) {
         let head = i / QUADS;
@@ -171,7 +180,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var after = load_key(kv_row, lane_of(residue, 1u));
         for (var leaf = 0u; leaf < 8u; leaf++) {
             let lane = lane_of(residue, leaf);
-            let key = key_values(next, lane);
+            let key = key_values(next, weights[cell][scale_of(lane)]);
             next = after;
             after = load_key(kv_row, lane_of(residue, leaf + 2u));
             sum = lane_products(key, lane);
@@ -246,12 +255,19 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         partials[out_row + thread * head_pairs + HEAD_DIM / 2u] = vec2<f32>(own_most, l);
     }
 
-    // Accumulators: a thread owns 4 dims of 4 heads. Values are fetched two times four cells ahead.
+    workgroupBarrier();
+    if (thread < CHUNK) {
+        stage[thread] = value_scales_of(rows[thread]);
+    }
+    workgroupBarrier();
+
+    // Accumulators: a thread owns 4 dims of 6 heads. Values are fetched two times four cells ahead.
     let quad = thread % QUADS;
-    let four = thread / QUADS;
-    if (four >= 3u) {
+    let half = thread / QUADS;
+    if (half >= 2u) {
         return;
     }
+    let group_of_64 = quad / 16u;
     var acc: Sums;
     var next = load_four(0u, quad);
     var after = load_four(4u, quad);
@@ -260,18 +276,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let now = next;
         next = after;
         after = load_four(c + 8u, quad);
-        acc = accumulate(acc, weights[c * 3u + four], value_of(now.a, quad));
-        acc = accumulate(acc, weights[c * 3u + 3u + four], value_of(now.b, quad));
-        acc = accumulate(acc, weights[c * 3u + 6u + four], value_of(now.c, quad));
-        acc = accumulate(acc, weights[c * 3u + 9u + four], value_of(now.d, quad));
+        acc = accumulate(acc, c, half, value_of(now.a, stage[c][group_of_64]));
+        acc = accumulate(acc, c + 1u, half, value_of(now.b, stage[c + 1u][group_of_64]));
+        acc = accumulate(acc, c + 2u, half, value_of(now.c, stage[c + 2u][group_of_64]));
+        acc = accumulate(acc, c + 3u, half, value_of(now.d, stage[c + 3u][group_of_64]));
     }
     for (; c < cells; c++) {
-        acc = accumulate(acc, weights[c * 3u + four], value_of(load_value(rows[c], quad), quad));
+        acc = accumulate(acc, c, half, value_of(load_value(rows[c], quad), stage[c][group_of_64]));
     }
-    write_head(out_row, head_pairs, four * 4u, heads, quad, acc.a);
-    write_head(out_row, head_pairs, four * 4u + 1u, heads, quad, acc.b);
-    write_head(out_row, head_pairs, four * 4u + 2u, heads, quad, acc.c);
-    write_head(out_row, head_pairs, four * 4u + 3u, heads, quad, acc.d);
+    let four = half * 8u;
+    write_head(out_row, head_pairs, four, heads, quad, acc.a);
+    write_head(out_row, head_pairs, four + 1u, heads, quad, acc.b);
+    write_head(out_row, head_pairs, four + 2u, heads, quad, acc.c);
+    write_head(out_row, head_pairs, four + 3u, heads, quad, acc.d);
+    write_head(out_row, head_pairs, 4u + half * 2u, heads, quad, acc.e);
+    write_head(out_row, head_pairs, 5u + half * 2u, heads, quad, acc.f);
 }
 
 fn write_head(out_row: u32, head_pairs: u32, head: u32, heads: u32, quad: u32, value: vec4<f32>) {

@@ -114,7 +114,10 @@ impl QsaTopk {
         let compile = |scores: bool| {
             ctx.pipeline(&Kernel {
                 name: "qsa_topk",
-                sources: &[include_str!("../../wgsl/exact/math.wgsl"), include_str!("../../wgsl/qsa_topk.wgsl")],
+                sources: &[
+                    include_str!("../../wgsl/exact/math.wgsl"),
+                    include_str!("../../wgsl/qsa_topk.wgsl"),
+                ],
                 entry: "main",
                 bindings: &[Binding::Uniform, Binding::Uniform, Binding::Read, Binding::ReadWrite],
                 constants: &[("SCORES", f64::from(scores))],
