@@ -23,7 +23,7 @@ struct Params {
     stride: u32,       // columns in memory
     score_stride: u32, // floats between rows of the scores
     heads: u32,        // indexer heads, 1 to 4
-    spare: u32,
+    halves: u32,       // 2
 }
 
 struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }

@@ -11,6 +11,8 @@
 // binding 3  write    last level: ids; else survivors
 //
 // Order: no float is added; integer counts only. Ties: equal keys are taken lowest block first, a block may be cut.
+//
+// The code is kept short on purpose: in a decode step it runs once, and is fetched from memory when it does.
 
 override SCORES: bool = true; // items are scores; else survivors of a former level
 
@@ -37,25 +39,18 @@ struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
 @group(0) @binding(3) var<storage, read_write> dst: array<u32>;
 
 const THREADS = 256u;
-const BINS = 2048u;         // of a histogram: 11 bits of the key
+const BINS = 2048u;
 const NO_BLOCK = 0xffffffffu;
 
 var<workgroup> histogram: array<atomic<u32>, 2048>;
-var<workgroup> digit_sum: array<u32, 256>;
-var<workgroup> group_sum: array<u32, 16>;
-var<workgroup> counts: array<vec2<u32>, 256>;
-var<workgroup> group_counts: array<vec2<u32>, 16>;
-var<workgroup> found: vec3<u32>;                    // digit of the threshold, cells above it, cells of it
+var<workgroup> extremes: array<vec2<u32>, 256>;     // least and greatest key
+var<workgroup> thread_sums: array<vec4<u32>, 64>;   // one number a thread
+var<workgroup> group_sums: array<vec4<u32>, 4>;     // one number for 16 threads
+var<workgroup> found: vec4<u32>;                    // bin of the threshold, cells above it, cells in it
 
 struct Items { key: vec4<u32>, block: vec4<u32> }
 
-// Five times four items. They are loaded together, before any of them is used: a part of 5,120 items is one batch of
-// every thread, and the loads' latency is paid once.
-struct Batch { a: Items, b: Items, c: Items, d: Items, e: Items }
-const BATCH = 5u;
-
-// Items 4*i .. 4*i+3 of the row; from `end` on, items that are no blocks. The load itself depends on no branch, so
-// that a batch's loads are all under way at once.
+// Items 4*i .. 4*i+3 of the row; from `end` on, items that are no blocks. The load itself depends on no branch.
 fn load(row: u32, i: u32, end: u32) -> Items {
     let there = min(i, end - 1u);
     let base = row * params.src_stride;
@@ -74,75 +69,74 @@ fn load(row: u32, i: u32, end: u32) -> Items {
     return items;
 }
 
-fn load_batch(row: u32, i: u32, stride: u32, end: u32) -> Batch {
-    return Batch(
-        load(row, i, end),
-        load(row, i + stride, end),
-        load(row, i + 2u * stride, end),
-        load(row, i + 3u * stride, end),
-        load(row, i + 4u * stride, end),
+// Cells that a block stands for: 4, the tail's 0 to 3, or 0 for what is no block of this row.
+fn weights(block: vec4<u32>, step: Step) -> vec4<u32> {
+    let tail = select(vec4<u32>(0u), vec4<u32>(step.n_kv & 3u), block == vec4<u32>(step.n_bid));
+    return select(tail, vec4<u32>(4u), block < vec4<u32>(step.n_bid));
+}
+
+// Least and greatest key of the items, joined with `so_far`.
+fn join_extremes(so_far: vec2<u32>, items: Items, step: Step) -> vec2<u32> {
+    let there = weights(items.block, step) != vec4<u32>(0u);
+    let low = select(vec4<u32>(0xffffffffu), items.key, there);
+    let high = select(vec4<u32>(0u), items.key, there);
+    return vec2<u32>(
+        min(so_far.x, min(min(low.x, low.y), min(low.z, low.w))),
+        max(so_far.y, max(max(high.x, high.y), max(high.z, high.w))),
     );
 }
 
-// Cells that a block stands for: 4, the tail's 0 to 3, or 0 for what is no block of this row.
-fn weight(block: u32, step: Step) -> u32 {
-    return select(select(0u, step.n_kv & 3u, block == step.n_bid), 4u, block < step.n_bid);
-}
-
-fn weights(block: vec4<u32>, step: Step) -> vec4<u32> {
-    return vec4<u32>(weight(block.x, step), weight(block.y, step), weight(block.z, step), weight(block.w, step));
-}
-
-// Keys are looked at 11, 11 and 10 bits at a time. `shift` cuts off what comes after the digit.
-fn count(key: u32, w: u32, prefix: u32, shift: u32, bits: u32) {
-    // At the first digit nothing is fixed yet; a shift by 32 is not defined, so the prefix is compared in two steps.
-    if (w != 0u && ((key >> shift) >> bits) == prefix) {
-        atomicAdd(&histogram[(key >> shift) & (BINS - 1u) & ((1u << bits) - 1u)], w);
+// Adds a block's cells to the bin of its key, if the key lies in the interval.
+fn count(key: u32, w: u32, low: u32, high: u32, shift: u32) {
+    if (w != 0u && key >= low && key <= high) {
+        atomicAdd(&histogram[((key - low) >> shift) & (BINS - 1u)], w);
     }
 }
 
-fn count_items(items: Items, step: Step, prefix: u32, shift: u32, bits: u32) {
-    let w = weights(items.block, step);
-    count(items.key.x, w.x, prefix, shift, bits);
-    count(items.key.y, w.y, prefix, shift, bits);
-    count(items.key.z, w.z, prefix, shift, bits);
-    count(items.key.w, w.w, prefix, shift, bits);
+// Sum of `own` over the threads before this one, and over all threads.
+fn sum_before(thread: u32, own: u32) -> vec2<u32> {
+    thread_sums[thread / 4u][thread % 4u] = own;
+    workgroupBarrier();
+    if (thread < 16u) {
+        let s = (thread_sums[thread * 4u] + thread_sums[thread * 4u + 1u])
+            + (thread_sums[thread * 4u + 2u] + thread_sums[thread * 4u + 3u]);
+        group_sums[thread / 4u][thread % 4u] = s.x + s.y + s.z + s.w;
+    }
+    workgroupBarrier();
+    let group = thread / 16u;
+    var before = vec4<u32>(0u);
+    var all = vec4<u32>(0u);
+    for (var i = 0u; i < 4u; i++) {
+        let index = vec4<u32>(0u, 1u, 2u, 3u) + 4u * i;
+        all += group_sums[i];
+        before += select(vec4<u32>(0u), group_sums[i], index < vec4<u32>(group));
+        before += select(vec4<u32>(0u), thread_sums[group * 4u + i], index < vec4<u32>(thread % 16u));
+    }
+    workgroupBarrier();
+    return vec2<u32>(before.x + before.y + before.z + before.w, all.x + all.y + all.z + all.w);
 }
 
-// Blocks above and at the threshold.
-fn over_and_at(items: Items, step: Step, threshold: u32, shift: u32) -> vec2<u32> {
-    let there = vec4<u32>(weights(items.block, step) != vec4<u32>(0u));
-    let key = items.key >> vec4<u32>(shift);
-    let over = vec4<u32>(key > vec4<u32>(threshold)) * there;
-    let at = vec4<u32>(key == vec4<u32>(threshold)) * there;
-    return vec2<u32>(over.x + over.y + over.z + over.w, at.x + at.y + at.z + at.w);
-}
-
-// Where a thread's blocks go.
+// Where a part's survivors go.
 struct Place {
-    threshold: u32, // compared with the key's bits above `shift`
-    shift: u32,
-    wanted: u32,   // cells to take at the threshold
-    out: u32,      // word of the destination where the part begins
+    low: u32,    // keys from here to `high` are at the threshold, greater ones above it
+    high: u32,
+    wanted: u32, // cells to take at the threshold
+    out: u32,    // word of the destination where the part begins
 }
 
 // Writes what survives of one item. `before`: blocks of the part above and at the threshold that come before it.
 // Only a row's very last item can weigh less than 4, so that the cells before an item are 4 times the blocks.
-fn emit(key: u32, block: u32, step: Step, place: Place, before: vec2<u32>) -> vec2<u32> {
-    let w = weight(block, step);
-    let digits = key >> place.shift;
-    if (w == 0u || digits < place.threshold) {
+fn emit(key: u32, block: u32, w: u32, width: u32, place: Place, before: vec2<u32>) -> vec2<u32> {
+    if (w == 0u || key < place.low) {
         return before;
     }
-    let over = digits > place.threshold;
+    let over = key > place.high;
     if (params.last == 1u) {
         let taken = min(before.y * 4u, place.wanted);
         let at = before.x * 4u + taken;
-        let take = min(select(min(w, place.wanted - taken), w, over), step.width - min(at, step.width));
-        for (var c = 0u; c < 4u; c++) {
-            if (c < take) {
-                dst[place.out + at + c] = block * 4u + c;
-            }
+        let take = min(select(min(w, place.wanted - taken), w, over), width - min(at, width));
+        for (var c = 0u; c < take; c++) {
+            dst[place.out + at + c] = block * 4u + c;
         }
     } else {
         let wanted = (place.wanted + 3u) / 4u;
@@ -153,47 +147,6 @@ fn emit(key: u32, block: u32, step: Step, place: Place, before: vec2<u32>) -> ve
         }
     }
     return before + select(vec2<u32>(0u, 1u), vec2<u32>(1u, 0u), over);
-}
-
-fn emit_items(items: Items, step: Step, place: Place, before: vec2<u32>) -> vec2<u32> {
-    let x = emit(items.key.x, items.block.x, step, place, before);
-    let y = emit(items.key.y, items.block.y, step, place, x);
-    let z = emit(items.key.z, items.block.z, step, place, y);
-    return emit(items.key.w, items.block.w, step, place, z);
-}
-
-// One bin, going downwards: `at` becomes it when the threshold lies in it, else its cells join those above.
-fn take_bin(bin: u32, here: u32, wanted: u32, at: ptr<function, u32>, cells: ptr<function, u32>, rest: ptr<function, u32>) {
-    if (*at == NO_BLOCK) {
-        if (*rest + here >= wanted) {
-            *at = bin;
-            *cells = here;
-        } else {
-            *rest += here;
-        }
-    }
-}
-
-// Cells in the bins above this thread's, by sums over groups of 16 threads. The loops run over all groups and all
-// threads of a group, so that they can be unrolled.
-fn cells_above(thread: u32, own: u32) -> u32 {
-    digit_sum[thread] = own;
-    workgroupBarrier();
-    if (thread < 16u) {
-        var sum = 0u;
-        for (var i = 0u; i < 16u; i++) {
-            sum += digit_sum[thread * 16u + i];
-        }
-        group_sum[thread] = sum;
-    }
-    workgroupBarrier();
-    let group = thread / 16u;
-    var above = 0u;
-    for (var i = 0u; i < 16u; i++) {
-        above += select(0u, group_sum[i], i > group);
-        above += select(0u, digit_sum[group * 16u + i], group * 16u + i > thread);
-    }
-    return above;
 }
 
 @compute @workgroup_size(256)
@@ -224,72 +177,86 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if (first >= items) {
         return;
     }
-    let size = min(params.part, items - first);
     let begin = first / 4u;
-    let end = begin + (size + 3u) / 4u;
-    let group16 = thread / 16u;
+    let end = begin + (min(params.part, items - first) + 3u) / 4u;
 
-    // The threshold key, digit by digit, and the cells still wanted at it.
-    var threshold = 0u;
-    var shift = 32u;
+    // The interval of the keys. Five loads at a time: this pass brings the part near, the later ones find it there.
+    var own_extremes = vec2<u32>(0xffffffffu, 0u);
+    for (var i = begin + thread; i < end; i += 5u * THREADS) {
+        let a = load(row, i, end);
+        let b = load(row, i + THREADS, end);
+        let c = load(row, i + 2u * THREADS, end);
+        let d = load(row, i + 3u * THREADS, end);
+        let e = load(row, i + 4u * THREADS, end);
+        own_extremes = join_extremes(own_extremes, a, step);
+        own_extremes = join_extremes(own_extremes, b, step);
+        own_extremes = join_extremes(own_extremes, c, step);
+        own_extremes = join_extremes(own_extremes, d, step);
+        own_extremes = join_extremes(own_extremes, e, step);
+    }
+    extremes[thread] = own_extremes;
+    for (var n = 128u; n >= 1u; n /= 2u) {
+        workgroupBarrier();
+        if (thread < n) {
+            let other = extremes[thread + n];
+            extremes[thread] = vec2<u32>(min(extremes[thread].x, other.x), max(extremes[thread].y, other.y));
+        }
+    }
+    let all = workgroupUniformLoad(&extremes[0]);
+
+    // The threshold: the interval is cut into 2,048 bins, and the one in which the wanted cells run out becomes the
+    // interval, until it is a single key or holds a single block.
+    var low = all.x;
+    var high = max(all.x, all.y);
     var wanted = step.width;
-    for (var digit = 0u; digit < 3u; digit++) {
-        let bits = select(11u, 10u, digit == 2u);
-        shift -= bits;
+    for (var pass_ = 0u; pass_ < 3u; pass_++) {
+        let shift = max(32u - countLeadingZeros(high - low), 11u) - 11u;
         for (var c = 0u; c < BINS / THREADS; c++) {
             atomicStore(&histogram[c * THREADS + thread], 0u);
         }
         if (thread == 0u) {
-            found = vec3<u32>(NO_BLOCK, 0u, 0u);
+            found = vec4<u32>(NO_BLOCK, 0u, 0u, 0u);
         }
         workgroupBarrier();
-        for (var i = begin + thread; i < end; i += BATCH * THREADS) {
-            let batch = load_batch(row, i, THREADS, end);
-            count_items(batch.a, step, threshold, shift, bits);
-            count_items(batch.b, step, threshold, shift, bits);
-            count_items(batch.c, step, threshold, shift, bits);
-            count_items(batch.d, step, threshold, shift, bits);
-            count_items(batch.e, step, threshold, shift, bits);
+        for (var i = begin + thread; i < end; i += THREADS) {
+            let it = load(row, i, end);
+            let w = weights(it.block, step);
+            count(it.key.x, w.x, low, high, shift);
+            count(it.key.y, w.y, low, high, shift);
+            count(it.key.z, w.z, low, high, shift);
+            count(it.key.w, w.w, low, high, shift);
         }
         workgroupBarrier();
-        // A thread owns 8 neighbouring bins, 16 threads make a group.
-        let own_bin = thread * 8u;
-        let b0 = atomicLoad(&histogram[own_bin]);
-        let b1 = atomicLoad(&histogram[own_bin + 1u]);
-        let b2 = atomicLoad(&histogram[own_bin + 2u]);
-        let b3 = atomicLoad(&histogram[own_bin + 3u]);
-        let b4 = atomicLoad(&histogram[own_bin + 4u]);
-        let b5 = atomicLoad(&histogram[own_bin + 5u]);
-        let b6 = atomicLoad(&histogram[own_bin + 6u]);
-        let b7 = atomicLoad(&histogram[own_bin + 7u]);
-        let own = ((b0 + b1) + (b2 + b3)) + ((b4 + b5) + (b6 + b7));
-        let above = cells_above(thread, own);
+        // A thread owns 8 neighbouring bins.
+        var own = 0u;
+        for (var b = 0u; b < 8u; b++) {
+            own += atomicLoad(&histogram[thread * 8u + b]);
+        }
+        let sums = sum_before(thread, own);
+        var above = sums.y - sums.x - own;
         if (above < wanted && wanted <= above + own) {
-            // Downwards through the thread's bins to the one that the threshold lies in.
-            var rest = above;
-            var at = select(NO_BLOCK, 7u, rest + b7 >= wanted);
-            var cells = b7;
-            rest += select(0u, b7, at == NO_BLOCK);
-            take_bin(6u, b6, wanted, &at, &cells, &rest);
-            take_bin(5u, b5, wanted, &at, &cells, &rest);
-            take_bin(4u, b4, wanted, &at, &cells, &rest);
-            take_bin(3u, b3, wanted, &at, &cells, &rest);
-            take_bin(2u, b2, wanted, &at, &cells, &rest);
-            take_bin(1u, b1, wanted, &at, &cells, &rest);
-            take_bin(0u, b0, wanted, &at, &cells, &rest);
-            found = vec3<u32>(own_bin + at, rest, cells);
+            // Downwards through the thread's bins to the one in which the wanted cells run out.
+            for (var b = 0u; b < 8u; b++) {
+                let bin = thread * 8u + 7u - b;
+                let here = atomicLoad(&histogram[bin]);
+                if (above < wanted && wanted <= above + here) {
+                    found = vec4<u32>(bin, above, here, 0u);
+                }
+                above += here;
+            }
         }
         let f = workgroupUniformLoad(&found);
         if (f.x == NO_BLOCK) {
             // The part holds fewer cells than are wanted: all of it survives.
-            threshold = 0u;
+            low = 0u;
+            high = 0xffffffffu;
             wanted = params.part * 4u;
             break;
         }
-        threshold = (threshold << bits) | f.x;
+        low += f.x << shift;
+        high = low + min((1u << shift) - 1u, high - low);
         wanted -= f.y;
-        // A single block is left at the threshold: its further digits decide nothing.
-        if (f.z <= 4u) {
+        if (shift == 0u || f.z <= 4u) {
             break;
         }
     }
@@ -298,45 +265,33 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let span = (end - begin + THREADS - 1u) / THREADS;
     let own_begin = min(begin + thread * span, end);
     let own_end = min(own_begin + span, end);
-    var own_counts = vec2<u32>(0u);
-    for (var i = own_begin; i < own_end; i += BATCH) {
-        let batch = load_batch(row, i, 1u, own_end);
-        own_counts += over_and_at(batch.a, step, threshold, shift);
-        own_counts += over_and_at(batch.b, step, threshold, shift);
-        own_counts += over_and_at(batch.c, step, threshold, shift);
-        own_counts += over_and_at(batch.d, step, threshold, shift);
-        own_counts += over_and_at(batch.e, step, threshold, shift);
+    var own_over = 0u;
+    var own_at = 0u;
+    for (var i = own_begin; i < own_end; i++) {
+        let it = load(row, i, own_end);
+        let there = weights(it.block, step) != vec4<u32>(0u);
+        let over = vec4<u32>((it.key > vec4<u32>(high)) & there);
+        let at = vec4<u32>((it.key >= vec4<u32>(low)) & (it.key <= vec4<u32>(high)) & there);
+        own_over += over.x + over.y + over.z + over.w;
+        own_at += at.x + at.y + at.z + at.w;
     }
-    counts[thread] = own_counts;
-    workgroupBarrier();
-    if (thread < 16u) {
-        var sum = vec2<u32>(0u);
-        for (var i = 0u; i < 16u; i++) {
-            sum += counts[thread * 16u + i];
-        }
-        group_counts[thread] = sum;
-    }
-    workgroupBarrier();
-    var before = vec2<u32>(0u);
-    var total = vec2<u32>(0u);
-    for (var i = 0u; i < 16u; i++) {
-        total += group_counts[i];
-        before += select(vec2<u32>(0u), group_counts[i], i < group16);
-        before += select(vec2<u32>(0u), counts[group16 * 16u + i], group16 * 16u + i < thread);
-    }
+    let sums_over = sum_before(thread, own_over);
+    let sums_at = sum_before(thread, own_at);
 
     let out = row * params.dst_stride + select(group.x * params.part_out * 2u, 0u, params.last == 1u);
-    let place = Place(threshold, shift, wanted, out);
-    for (var i = own_begin; i < own_end; i += BATCH) {
-        let batch = load_batch(row, i, 1u, own_end);
-        before = emit_items(batch.a, step, place, before);
-        before = emit_items(batch.b, step, place, before);
-        before = emit_items(batch.c, step, place, before);
-        before = emit_items(batch.d, step, place, before);
-        before = emit_items(batch.e, step, place, before);
+    let place = Place(low, high, wanted, out);
+    var before = vec2<u32>(sums_over.x, sums_at.x);
+    for (var i = own_begin; i < own_end; i++) {
+        let it = load(row, i, own_end);
+        let w = weights(it.block, step);
+        before = emit(it.key.x, it.block.x, w.x, step.width, place, before);
+        before = emit(it.key.y, it.block.y, w.y, step.width, place, before);
+        before = emit(it.key.z, it.block.z, w.z, step.width, place, before);
+        before = emit(it.key.w, it.block.w, w.w, step.width, place, before);
     }
     if (params.last == 0u) {
-        for (var i = total.x + min(total.y, (wanted + 3u) / 4u) + thread; i < params.part_out; i += THREADS) {
+        let blocks = sums_over.y + min(sums_at.y, (wanted + 3u) / 4u);
+        for (var i = blocks + thread; i < params.part_out; i += THREADS) {
             dst[out + i * 2u] = 0u;
             dst[out + i * 2u + 1u] = NO_BLOCK;
         }

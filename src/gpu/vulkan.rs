@@ -56,6 +56,17 @@ impl SpirvTarget {
             unsafe { instance.get_physical_device_features2(physical, &mut features) };
         }
 
+        // NVIDIA's driver does not report that it keeps subnormals, and flushes them unless a module asks for them to be
+        // kept. It then keeps them in additions and multiplications, but not in `fma` (seen with 580.159.04): the probe
+        // has the last word.
+        let mut driver = vk::PhysicalDeviceDriverProperties::default();
+        if api >= vk::API_VERSION_1_2 {
+            let mut properties = vk::PhysicalDeviceProperties2::default().push_next(&mut driver);
+            // SAFETY: as above; the structure is part of version 1.2.
+            unsafe { instance.get_physical_device_properties2(physical, &mut properties) };
+        }
+        let nvidia = driver.driver_id == vk::DriverId::NVIDIA_PROPRIETARY;
+
         Some(SpirvTarget {
             // The newest version that each Vulkan version must accept, as wgpu picks it.
             version: match api {
@@ -64,7 +75,7 @@ impl SpirvTarget {
                 _ => (1, 3),
             },
             float_controls: FloatControls {
-                denorm_preserve: controls.shader_denorm_preserve_float32 == vk::TRUE,
+                denorm_preserve: nvidia || controls.shader_denorm_preserve_float32 == vk::TRUE,
                 signed_zero_inf_nan_preserve: controls.shader_signed_zero_inf_nan_preserve_float32
                     == vk::TRUE,
             },

@@ -33,8 +33,8 @@ pub struct ScoreParams {
     pub score_stride: u32,
     /// Indexer heads.
     pub heads: u32,
-    /// Not used.
-    pub spare: u32,
+    /// 2: halves of the tree over the lanes.
+    pub halves: u32,
 }
 
 /// Pooled indexer keys on the device, in the crate's layout: `[32 lanes][stride]` of four dims, one column a block, in
@@ -205,7 +205,7 @@ impl QsaScore {
                 stride: p.stride,
                 score_stride: stride,
                 heads: self.shape.index_heads,
-                spare: 0,
+                halves: 2,
             };
             let buffers = [steps, &super::whole(&p.buffer), queries, scores];
             let dispatches = self.pipelines.iter().map(|(rows, pipeline)| {
