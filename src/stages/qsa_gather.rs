@@ -28,7 +28,9 @@ pub struct GatherParams {
     /// Slots of the piece.
     pub slots: u32,
     /// Not used.
-    pub spare: [u32; 2],
+    pub spare0: u32,
+    /// Not used.
+    pub spare1: u32,
 }
 
 /// A part of an array: consecutive slots in one buffer.
@@ -111,7 +113,8 @@ impl QsaGather {
                 words,
                 first_slot,
                 slots: piece.slots,
-                spare: [0; 2],
+                spare0: 0,
+                spare1: 0,
             };
             let buffers = [steps, ids, page_table, &piece.buffer, out];
             bound.push(Dispatch::new(&self.ctx, &self.pipeline, "qsa_gather", &params, &buffers)?);
