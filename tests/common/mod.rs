@@ -24,9 +24,11 @@ pub struct Target {
 pub fn targets() -> &'static [Target] {
     static TARGETS: std::sync::OnceLock<Vec<Target>> = std::sync::OnceLock::new();
     TARGETS.get_or_init(|| {
-        let mut targets = vec![Target { name: "cpu".into(), backend: Backend::Cpu }];
+        let cpu = std::iter::once(Target { name: "cpu".into(), backend: Backend::Cpu });
         #[cfg(feature = "wgpu")]
-        targets.extend(adapters());
+        let targets: Vec<Target> = cpu.chain(adapters()).collect();
+        #[cfg(not(feature = "wgpu"))]
+        let targets: Vec<Target> = cpu.collect();
         let names: Vec<&str> = targets.iter().map(|t| t.name.as_str()).collect();
         println!("targets: {}", names.join(", "));
         let required = std::env::var_os("SAMEBITS_REQUIRE_GPU").is_some_and(|v| v == "1");
@@ -276,6 +278,11 @@ impl Target {
     ) -> Vec<Vec<f32>> {
         let stride = (shape.max_chunks() * shape.partial_chunk()) as usize;
         let id_stride = (shape.max_chunks() * 64) as usize;
+        let values = match kv {
+            KvCells::F16 { k, .. } => k.len(),
+            KvCells::Int8 { k, .. } => k.len(),
+        };
+        assert_eq!(values, (slots * shape.kv_heads * shape.head_dim) as usize, "cells of the arrays");
         let mut flat = vec![u32::MAX; steps.len() * id_stride];
         for (row, ids) in ids.iter().enumerate() {
             flat[row * id_stride..][..ids.len()].copy_from_slice(ids);
