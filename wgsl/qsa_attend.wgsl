@@ -43,7 +43,7 @@ struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
 @group(0) @binding(4) var<storage, read> queries: array<vec4<f32>>;
 @group(0) @binding(9) var<storage, read_write> partials: array<vec2<f32>>;
 
-const THREADS = 256u;
+const THREADS = 192u;
 const CHUNK = 64u;
 const LOWEST = 0xff800000u; // -inf, from which maxima start; a NaN never replaces it
 
@@ -55,26 +55,44 @@ var<workgroup> weights: array<vec4<f32>, 192>;
 // A chunk's cells as rows of the KV arrays.
 var<workgroup> rows: array<u32, 64>;
 
-// Four sums at once for each of 12 heads: the named vectors of one tree level.
-struct Heads { a: vec4<f32>, b: vec4<f32>, c: vec4<f32> }
+// Four heads' sums for four cells.
+struct Cells { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32> }
 
-fn add_heads(x: Heads, y: Heads) -> Heads {
-    return Heads(v_add(x.a, y.a), v_add(x.b, y.b), v_add(x.c, y.c));
+fn add_cells(x: Cells, y: Cells) -> Cells {
+    return Cells(v_add(x.a, y.a), v_add(x.b, y.b), v_add(x.c, y.c), v_add(x.d, y.d));
 }
 
-fn lane_product(k: Eight, head: u32, lane: u32) -> f32 {
+// One lane's part of the queries of four heads.
+struct Queries { a: Eight, b: Eight, c: Eight, d: Eight }
+
+fn load_query(head: u32, lane: u32) -> Eight {
     if (HEAD_DIM == 256u) {
-        let q = head * QUADS + lane * 2u;
-        return lane_product8(k.lo, k.hi, stage[q], stage[q + 1u]);
+        let at = head * QUADS + lane * 2u;
+        return Eight(stage[at], stage[at + 1u]);
     }
-    return lane_product4(k.lo, stage[head * QUADS + lane]);
+    return Eight(stage[head * QUADS + lane], vec4<f32>(0.0));
 }
 
-fn lane_products(k: Eight, lane: u32) -> Heads {
-    return Heads(
-        vec4<f32>(lane_product(k, 0u, lane), lane_product(k, 1u, lane), lane_product(k, 2u, lane), lane_product(k, 3u, lane)),
-        vec4<f32>(lane_product(k, 4u, lane), lane_product(k, 5u, lane), lane_product(k, 6u, lane), lane_product(k, 7u, lane)),
-        vec4<f32>(lane_product(k, 8u, lane), lane_product(k, 9u, lane), lane_product(k, 10u, lane), lane_product(k, 11u, lane)),
+fn lane_product(k: Eight, q: Eight) -> f32 {
+    if (HEAD_DIM == 256u) {
+        return lane_product8(k.lo, k.hi, q.lo, q.hi);
+    }
+    return lane_product4(k.lo, q.lo);
+}
+
+fn lane_products(k: Eight, q: Queries) -> vec4<f32> {
+    return vec4<f32>(lane_product(k, q.a), lane_product(k, q.b), lane_product(k, q.c), lane_product(k, q.d));
+}
+
+// Four cells' keys for one thread, as they lie in memory: cells `cell`, + 16, + 32, + 48.
+struct FourKeys { a: RawKey, b: RawKey, c: RawKey, d: RawKey }
+
+fn load_keys(cell: u32, lane: u32) -> FourKeys {
+    return FourKeys(
+        load_key(rows[cell], lane),
+        load_key(rows[cell + 16u], lane),
+        load_key(rows[cell + 32u], lane),
+        load_key(rows[cell + 48u], lane),
     );
 }
 
@@ -99,11 +117,11 @@ fn lane_of(residue: u32, leaf: u32) -> u32 {
 }
 
 // Four cells' values for one thread, as they lie in memory.
-struct Four { a: RawValue, b: RawValue, c: RawValue, d: RawValue }
+struct FourValues { a: RawValue, b: RawValue, c: RawValue, d: RawValue }
 
-fn load_four(c: u32, quad: u32) -> Four {
+fn load_values(c: u32, quad: u32) -> FourValues {
     let at = min(c, CHUNK - 4u);
-    return Four(
+    return FourValues(
         load_value(rows[at], quad),
         load_value(rows[at + 1u], quad),
         load_value(rows[at + 2u], quad),
@@ -129,7 +147,7 @@ fn accumulate(acc: Sums, c: u32, half: u32, v: vec4<f32>) -> Sums {
     );
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(192)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let chunk = group.x;
     let row = group.y;
@@ -143,6 +161,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let heads = min(12u, params.group - first_head);
     let head0 = kv_head * params.group + first_head;
 
+    var value_scales: vec4<f32>;
     if (thread < CHUNK) {
         // The rows of cells that do not exist are those of the last one that does: fetched ahead, never used.
         let entry = row * params.id_stride + chunk * CHUNK + min(thread, cells - 1u);
@@ -154,6 +173,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let kv_row = min(slot, params.slots - 1u) * params.kv_heads + kv_head;
         rows[thread] = kv_row;
         weights[thread] = key_scales_of(kv_row);
+        value_scales = value_scales_of(kv_row);
     }
     for (var i = thread; i < 12u * QUADS; i += THREADS) {
         let head = i / QUADS;
@@ -165,53 +185,64 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     workgroupBarrier();
 
-    // Four neighbouring threads share a cell: thread r walks lanes r, r+4, r+8, ... in bit-reversed order, which is the
-    // tree over distances 16, 8 and 4; distances 2 and 1 go through workgroup memory.
+    // A thread takes 4 cells and 4 heads. Of four neighbouring threads, thread r walks lanes r, r+4, r+8, ... in
+    // bit-reversed order, which is the tree over distances 16, 8 and 4; distances 2 and 1 go through workgroup memory.
     // Keys are fetched two leaves ahead.
-    let cell = thread / 4u;
+    let four = thread / 64u;
+    let first_cell = thread % 64u / 4u;
     let residue = thread % 4u;
-    var sum: Heads;
-    if (cell < cells) {
-        let kv_row = rows[cell];
-        var level0: Heads;
-        var level1: Heads;
-        var level2: Heads;
-        var next = load_key(kv_row, lane_of(residue, 0u));
-        var after = load_key(kv_row, lane_of(residue, 1u));
-        for (var leaf = 0u; leaf < 8u; leaf++) {
-            let lane = lane_of(residue, leaf);
-            let key = key_values(next, weights[cell][scale_of(lane)]);
-            next = after;
-            after = load_key(kv_row, lane_of(residue, leaf + 2u));
-            sum = lane_products(key, lane);
-            if ((leaf & 1u) == 0u) {
-                level0 = sum;
-                continue;
-            }
-            sum = add_heads(level0, sum);
-            if ((leaf & 2u) == 0u) {
-                level1 = sum;
-                continue;
-            }
-            sum = add_heads(level1, sum);
-            if ((leaf & 4u) == 0u) {
-                level2 = sum;
-                continue;
-            }
-            sum = add_heads(level2, sum);
+    var sum: Cells;
+    var level0: Cells;
+    var level1: Cells;
+    var level2: Cells;
+    var next_keys = load_keys(first_cell, lane_of(residue, 0u));
+    var after_keys = load_keys(first_cell, lane_of(residue, 1u));
+    for (var leaf = 0u; leaf < 8u; leaf++) {
+        let lane = lane_of(residue, leaf);
+        let keys_now = next_keys;
+        next_keys = after_keys;
+        after_keys = load_keys(first_cell, lane_of(residue, leaf + 2u));
+        let q = Queries(
+            load_query(four * 4u, lane),
+            load_query(four * 4u + 1u, lane),
+            load_query(four * 4u + 2u, lane),
+            load_query(four * 4u + 3u, lane),
+        );
+        let scale = scale_of(lane);
+        sum = Cells(
+            lane_products(key_values(keys_now.a, weights[first_cell][scale]), q),
+            lane_products(key_values(keys_now.b, weights[first_cell + 16u][scale]), q),
+            lane_products(key_values(keys_now.c, weights[first_cell + 32u][scale]), q),
+            lane_products(key_values(keys_now.d, weights[first_cell + 48u][scale]), q),
+        );
+        if ((leaf & 1u) == 0u) {
+            level0 = sum;
+            continue;
         }
+        sum = add_cells(level0, sum);
+        if ((leaf & 2u) == 0u) {
+            level1 = sum;
+            continue;
+        }
+        sum = add_cells(level1, sum);
+        if ((leaf & 4u) == 0u) {
+            level2 = sum;
+            continue;
+        }
+        sum = add_cells(level2, sum);
     }
     workgroupBarrier();
-    stage[thread] = sum.a;
-    stage[256u + thread] = sum.b;
-    stage[512u + thread] = sum.c;
+    let to = four * 256u + first_cell * 4u + residue;
+    stage[to] = sum.a;
+    stage[to + 64u] = sum.b;
+    stage[to + 128u] = sum.c;
+    stage[to + 192u] = sum.d;
     workgroupBarrier();
 
     // From here on thread 3*c + f owns cell c of heads 4*f .. 4*f+3.
-    let owns = thread < 192u;
     let exists = thread / 3u < cells;
     var score = vec4<f32>(bitcast<f32>(LOWEST));
-    if (owns && exists) {
+    if (exists) {
         let at = (thread % 3u) * 256u + thread / 3u * 4u;
         let s = v_add(v_add(stage[at], stage[at + 2u]), v_add(stage[at + 1u], stage[at + 3u]));
         score = v_mul(s, vec4<f32>(params.scale));
@@ -231,13 +262,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     // A cell that does not exist weighs nothing.
     var weight = vec4<f32>(0.0);
-    if (owns && exists) {
+    if (exists) {
         let d = v_sub(score, most);
         weight = vec4<f32>(f_exp(d.x), f_exp(d.y), f_exp(d.z), f_exp(d.w));
     }
-    if (owns) {
-        weights[thread] = weight;
-    }
+    weights[thread] = weight;
     stage[thread] = weight;
     // The first step adds p[c] + p[c + 32], the others are the tree over 32 lanes.
     for (var n = 96u; n >= 3u; n /= 2u) {
@@ -257,7 +286,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     workgroupBarrier();
     if (thread < CHUNK) {
-        stage[thread] = value_scales_of(rows[thread]);
+        stage[thread] = value_scales;
     }
     workgroupBarrier();
 
@@ -269,13 +298,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let group_of_64 = quad / 16u;
     var acc: Sums;
-    var next = load_four(0u, quad);
-    var after = load_four(4u, quad);
+    var next = load_values(0u, quad);
+    var after = load_values(4u, quad);
     var c = 0u;
     for (; c + 4u <= cells; c += 4u) {
         let now = next;
         next = after;
-        after = load_four(c + 8u, quad);
+        after = load_values(c + 8u, quad);
         acc = accumulate(acc, c, half, value_of(now.a, stage[c][group_of_64]));
         acc = accumulate(acc, c + 1u, half, value_of(now.b, stage[c + 1u][group_of_64]));
         acc = accumulate(acc, c + 2u, half, value_of(now.c, stage[c + 2u][group_of_64]));
@@ -284,11 +313,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (; c < cells; c++) {
         acc = accumulate(acc, c, half, value_of(load_value(rows[c], quad), stage[c][group_of_64]));
     }
-    let four = half * 8u;
-    write_head(out_row, head_pairs, four, heads, quad, acc.a);
-    write_head(out_row, head_pairs, four + 1u, heads, quad, acc.b);
-    write_head(out_row, head_pairs, four + 2u, heads, quad, acc.c);
-    write_head(out_row, head_pairs, four + 3u, heads, quad, acc.d);
+    write_head(out_row, head_pairs, half * 8u, heads, quad, acc.a);
+    write_head(out_row, head_pairs, half * 8u + 1u, heads, quad, acc.b);
+    write_head(out_row, head_pairs, half * 8u + 2u, heads, quad, acc.c);
+    write_head(out_row, head_pairs, half * 8u + 3u, heads, quad, acc.d);
     write_head(out_row, head_pairs, 4u + half * 2u, heads, quad, acc.e);
     write_head(out_row, head_pairs, 5u + half * 2u, heads, quad, acc.f);
 }
