@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{assert_same, targets};
+use common::{Target, assert_same, exact_targets, targets};
 use samebits::golden::{OwnedCache, OwnedWindow, Random};
 use samebits::{KvFormat, QsaShape, Step, reference};
 
@@ -21,13 +21,23 @@ fn partials(random: &mut Random, shape: &QsaShape, step: &Step, fill: f32) -> Ve
 }
 
 fn check(shape: &QsaShape, steps: &[Step], partials: &[Vec<f32>], gates: Option<&[f32]>) {
+    check_on(targets().iter(), shape, steps, partials, gates);
+}
+
+fn check_on(
+    targets: impl Iterator<Item = &'static Target>,
+    shape: &QsaShape,
+    steps: &[Step],
+    partials: &[Vec<f32>],
+    gates: Option<&[f32]>,
+) {
     let row = (shape.q_heads * shape.head_dim) as usize;
     let mut want = Vec::new();
     for (r, step) in steps.iter().enumerate() {
         let there = (step.chunks() * shape.partial_chunk()) as usize;
         want.extend(reference::qsa_merge(shape, &partials[r][..there], gates.map(|g| &g[r * row..][..row])));
     }
-    for target in targets() {
+    for target in targets {
         let got = target.merge(shape, steps, partials, gates);
         assert_same(&format!("{}: {shape:?}", target.name), &got, &want);
     }
@@ -88,21 +98,42 @@ fn empty_chunks_are_skipped() {
     }
 }
 
-/// Maxima far apart, of both signs of zero, and gates from which sigmoid is 0 or 1.
-#[test]
-fn extreme_values() {
+/// Seven chunks of two heads with the given maxima, and gates of all kinds that occur.
+fn with_maxima(maxima: [f32; 7], seed: u64) -> (QsaShape, Step, Vec<f32>) {
     let shape = QsaShape { q_heads: 2, kv_heads: 2, head_dim: 128, ..SHAPE };
-    let mut random = Random::new(4);
     let step = shape.step(400).unwrap();
-    let maxima = [0.0, -0.0, -200.0, -87.4, -1e30, -88.0, -1e-20];
-    let mut row = partials(&mut random, &shape, &step, 0.0);
+    let mut row = partials(&mut Random::new(seed), &shape, &step, 0.0);
     for (i, head) in row[..7 * 260].chunks_exact_mut(130).enumerate() {
         head[128] = maxima[i / 2];
     }
+    (shape, step, row)
+}
+
+/// Maxima far apart, of both signs of zero, and gates from which sigmoid is 1 or as small as it gets and stays normal.
+#[test]
+fn extreme_values() {
+    // The weights that are not 0 are at least exp(-60), so that no product with them is subnormal.
+    let (shape, step, row) = with_maxima([0.0, -0.0, -200.0, -60.0, -1e30, -88.0, -1e-20], 4);
+    let gates: Vec<f32> =
+        (0..256).map(|i| [0.0, -0.0, 88.8, -60.0, 1e30, -1e30, 16.7, -3.5][i % 8]).collect();
+    check(&shape, &[step], std::slice::from_ref(&row), None);
+    check(&shape, &[step], &[row], Some(&gates));
+}
+
+/// The same with weights and outputs that are subnormal, where those are kept.
+#[test]
+fn extreme_values_that_are_subnormal() {
+    let (shape, step, mut row) = with_maxima([0.0, -0.0, -200.0, -87.3, -1e30, -87.0, -1e-20], 4);
+    // Sums that consist of nothing but the smallest weights.
+    for chunk in [0, 1, 6] {
+        row[chunk * 260..][..64].fill(0.0);
+    }
     let gates: Vec<f32> =
         (0..256).map(|i| [0.0, -0.0, 88.8, -87.0, 1e30, -1e30, 16.7, -3.5][i % 8]).collect();
-    check(&shape, &[step], &[row.clone()], None);
-    check(&shape, &[step], &[row], Some(&gates));
+    let want = reference::qsa_merge(&shape, &row[..7 * 260], Some(&gates));
+    assert!(want.iter().any(|y| y.is_subnormal()), "the data has subnormal results");
+    check_on(exact_targets(), &shape, &[step], std::slice::from_ref(&row), None);
+    check_on(exact_targets(), &shape, &[step], &[row], Some(&gates));
 }
 
 #[test]

@@ -7,7 +7,9 @@ use super::qsa_gather::{KvPiece, QsaGather, QsaGatherBound};
 use super::qsa_merge::{OutputFormat, QsaMergeBound};
 use super::qsa_score::QsaScoreBound;
 use super::qsa_topk::QsaTopkBound;
-use super::{KvBuffers, QsaAttend, QsaKeys, QsaMerge, QsaScore, QsaTopk, ROW_TILE, check_limit, whole};
+use super::{
+    KvBuffers, QsaAttend, QsaKeys, QsaMerge, QsaScore, QsaTopk, ROW_TILE, check_binding, check_limit, whole,
+};
 use crate::error::{Result, check};
 use crate::gpu::Context;
 use crate::shape::{KvFormat, QsaShape};
@@ -178,6 +180,21 @@ impl QsaDecode {
         for (what, pieces) in [("kv.k", &b.kv.k), ("kv.v", &b.kv.v)] {
             check(!pieces.is_empty(), what, "at least one piece", "none")?;
         }
+        // The stages know one row; here it is known how many there can be.
+        let rows = |what: &str, b: &BufferBinding<'_>, row_bytes: u32| {
+            check_binding(what, b, u64::from(scratch.rows) * u64::from(row_bytes), Self::USAGE)
+        };
+        let values = self.shape.q_heads * self.shape.head_dim;
+        rows("index_query", &b.index_query, self.shape.index_heads * self.shape.index_dim * 4)?;
+        rows("query", &b.query, values * 4)?;
+        if let Some(gate) = &b.gate {
+            rows("gate", gate, values * 4)?;
+        }
+        let out_bytes = match b.format {
+            OutputFormat::F32 => 4,
+            OutputFormat::F16 => 2,
+        };
+        rows("out", &b.out, values * out_bytes)?;
         let scores = whole(&scratch.scores);
         let ids = whole(&scratch.ids);
         let partials = whole(&scratch.partials);
@@ -271,7 +288,7 @@ impl QsaDecodeBound {
             Stage::Score => self.score.encode(pass, rows, max_cells),
             Stage::Topk => self.topk.encode(pass, rows, max_cells),
             Stage::Attend => {
-                self.gathers.iter().for_each(|g| g.encode(pass, rows));
+                self.gathers.iter().try_for_each(|g| g.encode(pass, rows))?;
                 self.attend.encode(pass, rows, max_cells)
             }
             Stage::Merge => self.merge.encode(pass, rows),

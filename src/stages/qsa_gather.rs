@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytemuck::{Pod, Zeroable};
 use wgpu::BufferUsages;
 
-use super::{Dispatch, STEPS_BYTES, check_binding};
+use super::{Dispatch, STEPS_BYTES, check_binding, check_extent};
 use crate::error::Result;
 use crate::gpu::{Binding, Context, Kernel, Pipeline};
-use crate::shape::QsaShape;
+use crate::shape::{MAX_CELLS, QsaShape};
 use crate::stages::QsaTopk;
 
 /// `Params` of the shader.
@@ -28,7 +28,9 @@ pub struct GatherParams {
     /// Slots of the piece.
     pub slots: u32,
     /// Not used.
-    pub spare: [u32; 2],
+    pub spare0: u32,
+    /// Not used.
+    pub spare1: u32,
 }
 
 /// A part of an array: consecutive slots in one buffer.
@@ -94,6 +96,8 @@ impl QsaGather {
     ) -> Result<QsaGatherBound> {
         let id_stride = QsaTopk::id_stride(&self.shape);
         check_binding("steps", steps, STEPS_BYTES, BufferUsages::UNIFORM)?;
+        check_binding("ids", ids, u64::from(id_stride) * 4, BufferUsages::STORAGE)?;
+        check_binding("page_table", page_table, 4, BufferUsages::STORAGE)?;
         check_binding("gathered", out, u64::from(id_stride * words) * 4, BufferUsages::STORAGE)?;
         let mut first_slot = 0;
         let mut bound = Vec::new();
@@ -111,7 +115,8 @@ impl QsaGather {
                 words,
                 first_slot,
                 slots: piece.slots,
-                spare: [0; 2],
+                spare0: 0,
+                spare1: 0,
             };
             let buffers = [steps, ids, page_table, &piece.buffer, out];
             bound.push(Dispatch::new(&self.ctx, &self.pipeline, "qsa_gather", &params, &buffers)?);
@@ -123,9 +128,14 @@ impl QsaGather {
 
 impl QsaGatherBound {
     /// Encodes the copies for `rows` rows.
-    pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32) {
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) when `rows` is 0 or too large.
+    pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32) -> Result<()> {
+        check_extent(rows, 1, MAX_CELLS)?;
         for piece in &self.pieces {
             piece.encode(pass, [self.groups, rows, 1]);
         }
+        Ok(())
     }
 }

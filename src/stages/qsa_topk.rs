@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytemuck::{Pod, Zeroable};
 use wgpu::BufferUsages;
 
-use super::{Dispatch, ROW_TILE, STEPS_BYTES, check_binding, check_extent};
+use super::{Dispatch, STEPS_BYTES, check_binding, check_extent};
 use crate::error::Result;
 use crate::gpu::{Binding, Context, Kernel, Pipeline};
 use crate::shape::{BLOCK_CELLS, QsaShape};
@@ -191,12 +191,11 @@ impl QsaTopk {
 }
 
 impl QsaTopkBound {
-    /// Encodes the selection for `rows` rows (at most [`ROW_TILE`]), none of which sees more than `max_cells` cells.
+    /// Encodes the selection for `rows` rows, none of which sees more than `max_cells` cells.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) when `rows` or `max_cells` is 0 or too large.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32, max_cells: u32) -> Result<()> {
-        debug_assert!(rows <= ROW_TILE);
         check_extent(rows, max_cells, self.blocks * BLOCK_CELLS + BLOCK_CELLS - 1)?;
         let mut items = max_cells / BLOCK_CELLS + 1;
         let last = self.levels.len() - 1;

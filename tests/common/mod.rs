@@ -8,7 +8,7 @@ use samebits::golden::{OwnedCache, OwnedWindow};
 use samebits::{KvCells, QsaLayer, QsaShape, Step, Trace, cpu, qsa::Backend, reference};
 
 #[cfg(feature = "wgpu")]
-use samebits::gpu::{AdapterChoice, Context, LoweringChoice, Options};
+use samebits::gpu::{AdapterChoice, Context, LoweringChoice, Options, Verdict};
 #[cfg(feature = "wgpu")]
 use samebits::stages::{self, KvBuffers, ROW_TILE};
 #[cfg(feature = "wgpu")]
@@ -24,9 +24,11 @@ pub struct Target {
 pub fn targets() -> &'static [Target] {
     static TARGETS: std::sync::OnceLock<Vec<Target>> = std::sync::OnceLock::new();
     TARGETS.get_or_init(|| {
-        let mut targets = vec![Target { name: "cpu".into(), backend: Backend::Cpu }];
+        let cpu = std::iter::once(Target { name: "cpu".into(), backend: Backend::Cpu });
         #[cfg(feature = "wgpu")]
-        targets.extend(adapters());
+        let targets: Vec<Target> = cpu.chain(adapters()).collect();
+        #[cfg(not(feature = "wgpu"))]
+        let targets: Vec<Target> = cpu.collect();
         let names: Vec<&str> = targets.iter().map(|t| t.name.as_str()).collect();
         println!("targets: {}", names.join(", "));
         let required = std::env::var_os("SAMEBITS_REQUIRE_GPU").is_some_and(|v| v == "1");
@@ -36,6 +38,35 @@ pub fn targets() -> &'static [Target] {
         }
         targets
     })
+}
+
+/// The targets that keep subnormals, for data that contains some; prints which ones are left out.
+pub fn exact_targets() -> impl Iterator<Item = &'static Target> {
+    targets().iter().filter(|t| {
+        if !t.exact() {
+            println!("{}: flushes subnormals: NOT COMPARED on this data", t.name);
+        }
+        t.exact()
+    })
+}
+
+/// Each adapter opened anew with these options, for tests that want a device of their own; prints those that refuse.
+#[cfg(feature = "wgpu")]
+pub fn open_all(options: &Options) -> Vec<Context> {
+    let mut contexts = Vec::new();
+    for index in 0.. {
+        match pollster::block_on(Context::open(&AdapterChoice::Index(index), options)) {
+            Ok(context) => contexts.push(context),
+            Err(samebits::Error::NoAdapter { .. }) => break,
+            Err(error) => println!("adapter {index}: {error}"),
+        }
+    }
+    let required = std::env::var_os("SAMEBITS_REQUIRE_GPU").is_some_and(|v| v == "1");
+    assert!(!required || !contexts.is_empty(), "a GPU adapter is required and none opened");
+    if contexts.is_empty() {
+        println!("no adapter: SKIPPED");
+    }
+    contexts
 }
 
 /// The adapters' contexts.
@@ -123,10 +154,25 @@ pub fn assert_same_trace(what: &str, got: &Trace, want: &Trace) {
 }
 
 impl Target {
+    /// Whether subnormals are kept here too. Where they are flushed, only results without any in them are defined.
+    pub fn exact(&self) -> bool {
+        match &self.backend {
+            Backend::Cpu => true,
+            #[cfg(feature = "wgpu")]
+            Backend::Wgpu(context) => *context.verdict() == Verdict::Exact,
+            _ => unreachable!("no other backend"),
+        }
+    }
+
+    /// A layer with this cache.
+    pub fn layer(&self, shape: &QsaShape, cache: &OwnedCache) -> QsaLayer {
+        QsaLayer::import(&self.backend, *shape, &cache.view())
+            .unwrap_or_else(|e| panic!("{}: {e}", self.name))
+    }
+
     /// A window over a cache.
     pub fn decode(&self, shape: &QsaShape, cache: &OwnedCache, window: &OwnedWindow) -> Trace {
-        let mut layer = QsaLayer::import(&self.backend, *shape, &cache.view())
-            .unwrap_or_else(|e| panic!("{}: {e}", self.name));
+        let mut layer = self.layer(shape, cache);
         layer.decode_traced(&window.view()).unwrap_or_else(|e| panic!("{}: {e}", self.name))
     }
 
@@ -232,6 +278,11 @@ impl Target {
     ) -> Vec<Vec<f32>> {
         let stride = (shape.max_chunks() * shape.partial_chunk()) as usize;
         let id_stride = (shape.max_chunks() * 64) as usize;
+        let values = match kv {
+            KvCells::F16 { k, .. } => k.len(),
+            KvCells::Int8 { k, .. } => k.len(),
+        };
+        assert_eq!(values, (slots * shape.kv_heads * shape.head_dim) as usize, "cells of the arrays");
         let mut flat = vec![u32::MAX; steps.len() * id_stride];
         for (row, ids) in ids.iter().enumerate() {
             flat[row * id_stride..][..ids.len()].copy_from_slice(ids);
