@@ -1,7 +1,7 @@
 // Attention of one row over 64 selected cells, for up to 12 query heads that share a KV head.
 //
 // Shapes: ids [rows][id_stride], page table [pages], queries [rows][q_heads][D], keys and values [slot][kv_heads][D] in
-// the format of the piece in front of this one (load_key, load_value), partials [rows][chunks][q_heads][D + 2].
+// the format of the piece in front of this one (key_scales_of, load_key, key_values, and the same for values), partials [rows][chunks][q_heads][D + 2].
 // binding 0  uniform  Params
 // binding 1  uniform  step records, one a row
 // binding 2  read     cell ids
@@ -47,9 +47,10 @@ const THREADS = 256u;
 const CHUNK = 64u;
 const LOWEST = 0xff800000u; // -inf, from which maxima start; a NaN never replaces it
 
-// Queries [12][QUADS] until the scores are there, then a tree's partial sums.
+// Queries [12][QUADS] until the scores are there, then what the trees over lanes and cells still have to add, then the
+// cells' value scales.
 var<workgroup> stage: array<vec4<f32>, 768>;
-// Scores, then weights: [64 cells][3] vectors of 4 heads.
+// The cells' key scales until the scores are there, then [64 cells][3] vectors of 4 heads.
 var<workgroup> weights: array<vec4<f32>, 192>;
 // A chunk's cells as rows of the KV arrays.
 var<workgroup> rows: array<u32, 64>;
@@ -78,19 +79,53 @@ fn lane_products(k: Eight, lane: u32) -> Heads {
 }
 
 // The greater of two scores by order key; the total order makes the result independent of the order of comparisons.
-fn greater(x: f32, y: f32) -> f32 {
+fn greater1(x: f32, y: f32) -> f32 {
     return select(x, y, order_key(y) > order_key(x));
 }
 
-struct Sums { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32> }
+fn greater(x: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
+    return vec4<f32>(greater1(x.x, y.x), greater1(x.y, y.y), greater1(x.z, y.z), greater1(x.w, y.w));
+}
 
-// One cell's contribution to 4 dims of 4 heads.
-fn accumulate(acc: Sums, p: vec4<f32>, v: vec4<f32>) -> Sums {
+// -0 and +0 are one value of the order; +0 is what is kept.
+fn positive_zero(x: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<u32>>(x);
+    return bitcast<vec4<f32>>(select(bits, vec4<u32>(0u), bits == vec4<u32>(0x80000000u)));
+}
+
+// The lane that a thread visits as its `leaf`-th of 8: residue + 4 * (the three bits of `leaf` reversed).
+fn lane_of(residue: u32, leaf: u32) -> u32 {
+    return residue + 4u * (reverseBits(min(leaf, 7u)) >> 29u);
+}
+
+// Four cells' values for one thread, as they lie in memory.
+struct Four { a: RawValue, b: RawValue, c: RawValue, d: RawValue }
+
+fn load_four(c: u32, quad: u32) -> Four {
+    let at = min(c, CHUNK - 4u);
+    return Four(
+        load_value(rows[at], quad),
+        load_value(rows[at + 1u], quad),
+        load_value(rows[at + 2u], quad),
+        load_value(rows[at + 3u], quad),
+    );
+}
+
+// 4 dims of 6 heads: the four of one vector of weights, and two of the middle one.
+struct Sums { a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>, e: vec4<f32>, f: vec4<f32> }
+
+// One cell's contribution.
+fn accumulate(acc: Sums, c: u32, half: u32, v: vec4<f32>) -> Sums {
+    let p = weights[c * 3u + half * 2u];
+    let middle = weights[c * 3u + 1u];
+    let pair = select(middle.xy, middle.zw, half == 1u);
     return Sums(
         v_fma(vec4<f32>(p.x), v, acc.a),
         v_fma(vec4<f32>(p.y), v, acc.b),
         v_fma(vec4<f32>(p.z), v, acc.c),
         v_fma(vec4<f32>(p.w), v, acc.d),
+        v_fma(vec4<f32>(pair.x), v, acc.e),
+        v_fma(vec4<f32>(pair.y), v, acc.f),
     );
 }
 
@@ -108,14 +143,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let heads = min(12u, params.group - first_head);
     let head0 = kv_head * params.group + first_head;
 
-    if (thread < cells) {
-        let entry = row * params.id_stride + chunk * CHUNK + thread;
+    if (thread < CHUNK) {
+        // The rows of cells that do not exist are those of the last one that does: fetched ahead, never used.
+        let entry = row * params.id_stride + chunk * CHUNK + min(thread, cells - 1u);
         var slot = entry;
         if (params.gathered == 0u) {
             let cell = min(ids[entry], step.n_kv - 1u);
             slot = page_table[cell / params.page_size] * params.page_size + cell % params.page_size;
         }
-        rows[thread] = min(slot, params.slots - 1u) * params.kv_heads + kv_head;
+        let kv_row = min(slot, params.slots - 1u) * params.kv_heads + kv_head;
+        rows[thread] = kv_row;
+        weights[thread] = key_scales_of(kv_row);
     }
     for (var i = thread; i < 12u * QUADS; i += THREADS) {
         let head = i / QUADS;
@@ -129,6 +167,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     // Four neighbouring threads share a cell: thread r walks lanes r, r+4, r+8, ... in bit-reversed order, which is the
     // tree over distances 16, 8 and 4; distances 2 and 1 go through workgroup memory.
+    // Keys are fetched two leaves ahead.
     let cell = thread / 4u;
     let residue = thread % 4u;
     var sum: Heads;
@@ -137,24 +176,29 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var level0: Heads;
         var level1: Heads;
         var level2: Heads;
+        var next = load_key(kv_row, lane_of(residue, 0u));
+        var after = load_key(kv_row, lane_of(residue, 1u));
         for (var leaf = 0u; leaf < 8u; leaf++) {
-            let lane = residue + 4u * (reverseBits(leaf) >> 29u);
-            sum = lane_products(load_key(kv_row, lane), lane);
+            let lane = lane_of(residue, leaf);
+            let key = key_values(next, weights[cell][scale_of(lane)]);
+            next = after;
+            after = load_key(kv_row, lane_of(residue, leaf + 2u));
+            sum = lane_products(key, lane);
             if ((leaf & 1u) == 0u) {
                 level0 = sum;
-            } else {
-                sum = add_heads(level0, sum);
-                if ((leaf & 2u) == 0u) {
-                    level1 = sum;
-                } else {
-                    sum = add_heads(level1, sum);
-                    if ((leaf & 4u) == 0u) {
-                        level2 = sum;
-                    } else {
-                        sum = add_heads(level2, sum);
-                    }
-                }
+                continue;
             }
+            sum = add_heads(level0, sum);
+            if ((leaf & 2u) == 0u) {
+                level1 = sum;
+                continue;
+            }
+            sum = add_heads(level1, sum);
+            if ((leaf & 4u) == 0u) {
+                level2 = sum;
+                continue;
+            }
+            sum = add_heads(level2, sum);
         }
     }
     workgroupBarrier();
@@ -162,55 +206,44 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     stage[256u + thread] = sum.b;
     stage[512u + thread] = sum.c;
     workgroupBarrier();
-    if (thread < 192u) {
-        let c = thread / 3u;
-        let at = (thread % 3u) * 256u + c * 4u;
+
+    // From here on thread 3*c + f owns cell c of heads 4*f .. 4*f+3.
+    let owns = thread < 192u;
+    let exists = thread / 3u < cells;
+    var score = vec4<f32>(bitcast<f32>(LOWEST));
+    if (owns && exists) {
+        let at = (thread % 3u) * 256u + thread / 3u * 4u;
         let s = v_add(v_add(stage[at], stage[at + 2u]), v_add(stage[at + 1u], stage[at + 3u]));
-        weights[thread] = v_mul(s, vec4<f32>(params.scale));
+        score = v_mul(s, vec4<f32>(params.scale));
     }
     workgroupBarrier();
-
-    // Maxima: 16 threads a head, then one value for each head in stage[head].
-    if (thread < 192u) {
-        let head = thread % 12u;
-        var m = bitcast<f32>(LOWEST);
-        for (var c = thread / 12u; c < cells; c += 16u) {
-            m = greater(m, weights[c * 3u + head / 4u][head % 4u]);
-        }
-        stage[thread].x = m;
-    }
-    workgroupBarrier();
-    if (thread < 12u) {
-        var m = stage[thread].x;
-        for (var i = 1u; i < 16u; i++) {
-            m = greater(m, stage[thread + 12u * i].x);
-        }
-        // -0 and +0 are one value of the order; +0 is what is kept.
-        let bits = bitcast<u32>(m);
-        stage[thread].y = bitcast<f32>(select(bits, 0u, bits == 0x80000000u));
-    }
-    workgroupBarrier();
-
-    // Weights; a cell that does not exist weighs nothing.
-    for (var i = thread; i < 768u; i += THREADS) {
-        let c = i / 12u;
-        let head = i % 12u;
-        var p = 0.0;
-        if (c < cells) {
-            p = f_exp(f_sub(weights[c * 3u + head / 4u][head % 4u], stage[head].y));
-        }
-        weights[c * 3u + head / 4u][head % 4u] = p;
-    }
-    workgroupBarrier();
-
-    // l: the sums live in stage[256 ..], [32][3] vectors.
-    if (thread < 96u) {
-        stage[256u + thread] = v_add(weights[thread], weights[thread + 96u]);
-    }
-    for (var n = 48u; n >= 3u; n /= 2u) {
+    stage[thread] = score;
+    for (var n = 96u; n >= 3u; n /= 2u) {
         workgroupBarrier();
         if (thread < n) {
-            stage[256u + thread] = v_add(stage[256u + thread], stage[256u + thread + n]);
+            stage[thread] = greater(stage[thread], stage[thread + n]);
+        }
+    }
+    workgroupBarrier();
+    let most = positive_zero(stage[thread % 3u]);
+    let own_most = positive_zero(stage[thread / 4u % 3u])[thread % 4u];
+    workgroupBarrier();
+
+    // A cell that does not exist weighs nothing.
+    var weight = vec4<f32>(0.0);
+    if (owns && exists) {
+        let d = v_sub(score, most);
+        weight = vec4<f32>(f_exp(d.x), f_exp(d.y), f_exp(d.z), f_exp(d.w));
+    }
+    if (owns) {
+        weights[thread] = weight;
+    }
+    stage[thread] = weight;
+    // The first step adds p[c] + p[c + 32], the others are the tree over 32 lanes.
+    for (var n = 96u; n >= 3u; n /= 2u) {
+        workgroupBarrier();
+        if (thread < n) {
+            stage[thread] = v_add(stage[thread], stage[thread + n]);
         }
     }
     workgroupBarrier();
@@ -218,35 +251,46 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let out_row = (row * params.partial_stride + (chunk * params.kv_heads * params.group + head0) * (HEAD_DIM + 2u)) / 2u;
     let head_pairs = HEAD_DIM / 2u + 1u;
     if (thread < heads) {
-        let l = stage[256u + thread / 4u][thread % 4u];
-        partials[out_row + thread * head_pairs + HEAD_DIM / 2u] = vec2<f32>(stage[thread].y, l);
+        let l = stage[thread / 4u][thread % 4u];
+        partials[out_row + thread * head_pairs + HEAD_DIM / 2u] = vec2<f32>(own_most, l);
     }
 
-    // Accumulators: a thread owns 4 dims of 4 heads.
+    workgroupBarrier();
+    if (thread < CHUNK) {
+        stage[thread] = value_scales_of(rows[thread]);
+    }
+    workgroupBarrier();
+
+    // Accumulators: a thread owns 4 dims of 6 heads. Values are fetched two times four cells ahead.
     let quad = thread % QUADS;
-    let four = thread / QUADS;
-    if (four >= 3u) {
+    let half = thread / QUADS;
+    if (half >= 2u) {
         return;
     }
+    let group_of_64 = quad / 16u;
     var acc: Sums;
+    var next = load_four(0u, quad);
+    var after = load_four(4u, quad);
     var c = 0u;
     for (; c + 4u <= cells; c += 4u) {
-        let v0 = load_value(rows[c], quad);
-        let v1 = load_value(rows[c + 1u], quad);
-        let v2 = load_value(rows[c + 2u], quad);
-        let v3 = load_value(rows[c + 3u], quad);
-        acc = accumulate(acc, weights[c * 3u + four], v0);
-        acc = accumulate(acc, weights[c * 3u + 3u + four], v1);
-        acc = accumulate(acc, weights[c * 3u + 6u + four], v2);
-        acc = accumulate(acc, weights[c * 3u + 9u + four], v3);
+        let now = next;
+        next = after;
+        after = load_four(c + 8u, quad);
+        acc = accumulate(acc, c, half, value_of(now.a, stage[c][group_of_64]));
+        acc = accumulate(acc, c + 1u, half, value_of(now.b, stage[c + 1u][group_of_64]));
+        acc = accumulate(acc, c + 2u, half, value_of(now.c, stage[c + 2u][group_of_64]));
+        acc = accumulate(acc, c + 3u, half, value_of(now.d, stage[c + 3u][group_of_64]));
     }
     for (; c < cells; c++) {
-        acc = accumulate(acc, weights[c * 3u + four], load_value(rows[c], quad));
+        acc = accumulate(acc, c, half, value_of(load_value(rows[c], quad), stage[c][group_of_64]));
     }
-    write_head(out_row, head_pairs, four * 4u, heads, quad, acc.a);
-    write_head(out_row, head_pairs, four * 4u + 1u, heads, quad, acc.b);
-    write_head(out_row, head_pairs, four * 4u + 2u, heads, quad, acc.c);
-    write_head(out_row, head_pairs, four * 4u + 3u, heads, quad, acc.d);
+    let four = half * 8u;
+    write_head(out_row, head_pairs, four, heads, quad, acc.a);
+    write_head(out_row, head_pairs, four + 1u, heads, quad, acc.b);
+    write_head(out_row, head_pairs, four + 2u, heads, quad, acc.c);
+    write_head(out_row, head_pairs, four + 3u, heads, quad, acc.d);
+    write_head(out_row, head_pairs, 4u + half * 2u, heads, quad, acc.e);
+    write_head(out_row, head_pairs, 5u + half * 2u, heads, quad, acc.f);
 }
 
 fn write_head(out_row: u32, head_pairs: u32, head: u32, heads: u32, quad: u32, value: vec4<f32>) {

@@ -12,6 +12,8 @@
 //
 // Order: no float is added; integer counts only. Ties: equal keys are taken lowest block first, a block may be cut.
 
+override SCORES: bool = true; // items are scores; else survivors of a former level
+
 struct Params {
     zero: u32,        // the guarded lowering's run-time zero
     level: u32,       // 0: items are scores
@@ -52,20 +54,24 @@ struct Items { key: vec4<u32>, block: vec4<u32> }
 struct Batch { a: Items, b: Items, c: Items, d: Items, e: Items }
 const BATCH = 5u;
 
-// Items 4*i .. 4*i+3 of the row; from `end` on, items that are no blocks.
+// Items 4*i .. 4*i+3 of the row; from `end` on, items that are no blocks. The load itself depends on no branch, so
+// that a batch's loads are all under way at once.
 fn load(row: u32, i: u32, end: u32) -> Items {
-    if (i >= end) {
-        return Items(vec4<u32>(0u), vec4<u32>(NO_BLOCK));
-    }
+    let there = min(i, end - 1u);
     let base = row * params.src_stride;
-    if (params.level == 0u) {
-        let s = bitcast<vec4<f32>>(src[base + i]);
-        let key = vec4<u32>(order_key(s.x), order_key(s.y), order_key(s.z), order_key(s.w));
-        return Items(key, vec4<u32>(0u, 1u, 2u, 3u) + i * 4u);
+    var items: Items;
+    if (SCORES) {
+        let s = bitcast<vec4<f32>>(src[base + there]);
+        items.key = vec4<u32>(order_key(s.x), order_key(s.y), order_key(s.z), order_key(s.w));
+        items.block = vec4<u32>(0u, 1u, 2u, 3u) + i * 4u;
+    } else {
+        let a = src[base + 2u * there];
+        let b = src[base + 2u * there + 1u];
+        items.key = vec4<u32>(a.x, a.z, b.x, b.z);
+        items.block = vec4<u32>(a.y, a.w, b.y, b.w);
     }
-    let a = src[base + 2u * i];
-    let b = src[base + 2u * i + 1u];
-    return Items(vec4<u32>(a.x, a.z, b.x, b.z), vec4<u32>(a.y, a.w, b.y, b.w));
+    items.block = select(vec4<u32>(NO_BLOCK), items.block, i < end);
+    return items;
 }
 
 fn load_batch(row: u32, i: u32, stride: u32, end: u32) -> Batch {
@@ -128,9 +134,9 @@ fn emit(key: u32, block: u32, step: Step, place: Place, before: vec2<u32>) -> ve
     if (params.last == 1u) {
         let taken = min(before.y * 4u, place.wanted);
         let at = before.x * 4u + taken;
-        let take = select(min(w, place.wanted - taken), w, over);
-        for (var c = 0u; c < take; c++) {
-            if (at + c < step.width) {
+        let take = min(select(min(w, place.wanted - taken), w, over), step.width - min(at, step.width));
+        for (var c = 0u; c < 4u; c++) {
+            if (c < take) {
                 dst[place.out + at + c] = block * 4u + c;
             }
         }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use super::context::{Context, Options};
 use super::lowering::{Lowering, Verdict};
@@ -79,12 +80,17 @@ pub struct AdapterReport {
     pub verdict: Verdict,
 }
 
-fn instance() -> wgpu::Instance {
-    // OpenGL stays off: its float rules are too loose to be worth probing.
-    let backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
-    wgpu::Instance::new(wgpu::InstanceDescriptor {
-        backends,
-        ..wgpu::InstanceDescriptor::new_without_display_handle()
+/// One for the process: drivers do not like instances to come and go (after some twenty of them NVIDIA's gave no
+/// adapters any more).
+fn instance() -> &'static wgpu::Instance {
+    static INSTANCE: OnceLock<wgpu::Instance> = OnceLock::new();
+    INSTANCE.get_or_init(|| {
+        // OpenGL stays off: its float rules are too loose to be worth probing.
+        let backends = wgpu::Backends::VULKAN | wgpu::Backends::METAL | wgpu::Backends::DX12;
+        wgpu::Instance::new(wgpu::InstanceDescriptor {
+            backends,
+            ..wgpu::InstanceDescriptor::new_without_display_handle()
+        })
     })
 }
 

@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 
@@ -121,9 +122,7 @@ impl Context {
         for (at, chunk) in (offset..).step_by(CHUNK as usize).zip(bytes.chunks_mut(CHUNK as usize)) {
             let pending = self.start_read(buffer, at, chunk.len() as u64)?;
             self.wait(Some(pending.submission.clone()))?;
-            let mapped = pending.take(None).unwrap_or_else(|| {
-                Err(Error::Gpu { what: "reading from the device".into(), reason: "no answer".into() })
-            });
+            let mapped = pending.answered();
             self.finish_read(&pending, mapped, chunk)?;
         }
         Ok(out)
@@ -149,9 +148,10 @@ impl Context {
             std::thread::spawn(move || {
                 let (context, answer, submission) = waiting;
                 let waited = context.wait(Some(submission));
-                answer.give(waited.and_then(|()| {
-                    Err(Error::Gpu { what: "reading from the device".into(), reason: "no answer".into() })
-                }));
+                match waited {
+                    Ok(()) => answer.settle(),
+                    Err(error) => answer.give(Err(error)),
+                }
             });
             let mapped = poll_fn(|cx| match pending.take(Some(cx.waker())) {
                 Some(mapped) => Poll::Ready(mapped),
@@ -230,26 +230,56 @@ impl PendingRead {
     /// The answer when there is one, else keeps the waker for when it comes.
     fn take(&self, waker: Option<&Waker>) -> Option<Result<()>> {
         let mut state = lock(&self.answer.0);
-        let answer = state.0.take();
+        let answer = state.answer.take();
         if answer.is_none() {
-            state.1 = waker.cloned();
+            state.waker = waker.cloned();
         }
         answer
+    }
+
+    /// The answer after a wait for the submission.
+    fn answered(&self) -> Result<()> {
+        self.answer.settle();
+        self.take(None).unwrap_or(Ok(()))
     }
 }
 
 /// The first answer counts: mapped, failed to map, or the wait failed.
 #[derive(Default)]
-struct Answer(Mutex<(Option<Result<()>>, Option<Waker>)>);
+struct Answer(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    answer: Option<Result<()>>,
+    given: bool,
+    waker: Option<Waker>,
+}
 
 impl Answer {
     fn give(&self, answer: Result<()>) {
         let mut state = lock(&self.0);
-        state.0.get_or_insert(answer);
-        let waker = state.1.take();
+        if state.given {
+            return;
+        }
+        state.given = true;
+        state.answer = Some(answer);
+        let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
             waker.wake();
+        }
+    }
+
+    /// Sees to it that there is an answer once the submission is done. Another thread's wait may have picked up the
+    /// callback and be about to run it, so that the end of one's own wait does not mean that it has run.
+    fn settle(&self) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        while !lock(&self.0).given {
+            if Instant::now() > patience {
+                let reason = "no answer".into();
+                return self.give(Err(Error::Gpu { what: "reading from the device".into(), reason }));
+            }
+            std::thread::sleep(Duration::from_micros(20));
         }
     }
 }

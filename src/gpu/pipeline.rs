@@ -314,7 +314,12 @@ fn write_spirv(
         capabilities: Some(capabilities.into_iter().collect()),
         bounds_check_policies: BoundsCheckPolicies {
             index: BoundsCheckPolicy::Restrict,
-            buffer: BoundsCheckPolicy::Restrict,
+            // As wgpu does for its own modules: where the device checks every access, the shader need not.
+            buffer: if target.robust_buffers {
+                BoundsCheckPolicy::Unchecked
+            } else {
+                BoundsCheckPolicy::Restrict
+            },
             image_load: BoundsCheckPolicy::Restrict,
             binding_array: BoundsCheckPolicy::Restrict,
         },
@@ -404,7 +409,8 @@ pub(super) fn build(context: &Context, name: &str, key: &Key) -> Result<Arc<Pipe
                     ..Default::default()
                 };
                 // SAFETY: the words are naga's translation of a module that it validated against this device's
-                // features, with every index and buffer access restricted to its bounds, whose loops end (`Kernel`), and
+                // features, with every index and buffer access kept within bounds by the shader or, for buffers, by the
+                // device, whose loops end (`Kernel`), and
                 // decorations, capabilities and execution modes added that the device reports. Its bindings were
                 // compared with the layout above, its sizes with the limits.
                 unsafe { device.create_shader_module_passthrough(descriptor) }

@@ -11,6 +11,8 @@ pub struct SpirvTarget {
     pub float_controls: FloatControls,
     /// Whether integer dot product instructions are available; without them they are spelled out.
     pub integer_dot_product: bool,
+    /// Whether the device itself keeps every access within its binding (`robustBufferAccess2`).
+    pub robust_buffers: bool,
 }
 
 impl SpirvTarget {
@@ -47,6 +49,13 @@ impl SpirvTarget {
             unsafe { instance.get_physical_device_features2(physical, &mut features) };
         }
 
+        let mut robustness = vk::PhysicalDeviceRobustness2FeaturesEXT::default();
+        if enabled(ash::ext::robustness2::NAME) {
+            let mut features = vk::PhysicalDeviceFeatures2::default().push_next(&mut robustness);
+            // SAFETY: as above. wgpu enables this feature wherever the physical device has it.
+            unsafe { instance.get_physical_device_features2(physical, &mut features) };
+        }
+
         Some(SpirvTarget {
             // The newest version that each Vulkan version must accept, as wgpu picks it.
             version: match api {
@@ -60,6 +69,7 @@ impl SpirvTarget {
                     == vk::TRUE,
             },
             integer_dot_product: dot.shader_integer_dot_product == vk::TRUE,
+            robust_buffers: robustness.robust_buffer_access2 == vk::TRUE,
         })
     }
 

@@ -57,7 +57,8 @@ struct Level {
 pub struct QsaTopk {
     ctx: Context,
     shape: QsaShape,
-    pipeline: Arc<Pipeline>,
+    from_scores: Arc<Pipeline>,
+    from_survivors: Arc<Pipeline>,
 }
 
 /// [`QsaTopk`] bound to its buffers.
@@ -110,14 +111,24 @@ impl QsaTopk {
     /// As [`QsaShape::check`]; what the device reports.
     pub fn new(ctx: &Context, shape: &QsaShape) -> Result<Self> {
         shape.check()?;
-        let pipeline = ctx.pipeline(&Kernel {
-            name: "qsa_topk",
-            sources: &[include_str!("../../wgsl/exact/math.wgsl"), include_str!("../../wgsl/qsa_topk.wgsl")],
-            entry: "main",
-            bindings: &[Binding::Uniform, Binding::Uniform, Binding::Read, Binding::ReadWrite],
-            constants: &[],
-        })?;
-        Ok(QsaTopk { ctx: ctx.clone(), shape: *shape, pipeline })
+        let compile = |scores: bool| {
+            ctx.pipeline(&Kernel {
+                name: "qsa_topk",
+                sources: &[
+                    include_str!("../../wgsl/exact/math.wgsl"),
+                    include_str!("../../wgsl/qsa_topk.wgsl"),
+                ],
+                entry: "main",
+                bindings: &[Binding::Uniform, Binding::Uniform, Binding::Read, Binding::ReadWrite],
+                constants: &[("SCORES", f64::from(scores))],
+            })
+        };
+        Ok(QsaTopk {
+            ctx: ctx.clone(),
+            shape: *shape,
+            from_scores: compile(true)?,
+            from_survivors: compile(false)?,
+        })
     }
 
     /// Binds the stage for up to `blocks` completed blocks.
@@ -166,7 +177,8 @@ impl QsaTopk {
             };
             let src = if i == 0 { scores } else { scratch[(i - 1) % 2] };
             let dst = if last { ids } else { scratch[i % 2] };
-            Dispatch::new(&self.ctx, &self.pipeline, "qsa_topk", &params, &[steps, src, dst])
+            let pipeline = if i == 0 { &self.from_scores } else { &self.from_survivors };
+            Dispatch::new(&self.ctx, pipeline, "qsa_topk", &params, &[steps, src, dst])
         });
         Ok(QsaTopkBound {
             levels: levels.collect::<Result<_>>()?,
