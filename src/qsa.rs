@@ -93,7 +93,7 @@ pub struct Profile {
 
 /// A layer's cache, and the decoding of windows over it.
 ///
-/// ```
+/// ```standalone_crate
 /// use samebits::{Backend, KvCells, QsaCache, QsaLayer, QsaShape, Window};
 ///
 /// let shape = QsaShape { q_heads: 2, kv_heads: 1, head_dim: 128, index_heads: 1, index_dim: 128, budget: 8, page_size: 4 };
