@@ -37,15 +37,15 @@ struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
 @group(0) @binding(3) var<storage, read_write> dst: array<u32>;
 
 const THREADS = 256u;
-const COPIES = 8u;           // histograms side by side: neighbouring threads seldom meet in one counter
+const BINS = 2048u;         // of a histogram: 11 bits of the key
 const NO_BLOCK = 0xffffffffu;
 
-var<workgroup> histogram: array<atomic<u32>, 2048>; // [256 digits][COPIES]
+var<workgroup> histogram: array<atomic<u32>, 2048>;
 var<workgroup> digit_sum: array<u32, 256>;
 var<workgroup> group_sum: array<u32, 16>;
 var<workgroup> counts: array<vec2<u32>, 256>;
 var<workgroup> group_counts: array<vec2<u32>, 16>;
-var<workgroup> found: vec2<u32>;                    // digit of the threshold, cells above it
+var<workgroup> found: vec3<u32>;                    // digit of the threshold, cells above it, cells of it
 
 struct Items { key: vec4<u32>, block: vec4<u32> }
 
@@ -93,32 +93,35 @@ fn weights(block: vec4<u32>, step: Step) -> vec4<u32> {
     return vec4<u32>(weight(block.x, step), weight(block.y, step), weight(block.z, step), weight(block.w, step));
 }
 
-fn count(key: u32, w: u32, prefix: u32, shift: u32, copy: u32) {
-    // At shift 24 nothing is fixed yet; a shift by 32 is not defined, so the prefix is compared in two steps.
-    if (w != 0u && ((key >> shift) >> 8u) == prefix) {
-        atomicAdd(&histogram[((key >> shift) & 255u) * COPIES + copy], w);
+// Keys are looked at 11, 11 and 10 bits at a time. `shift` cuts off what comes after the digit.
+fn count(key: u32, w: u32, prefix: u32, shift: u32, bits: u32) {
+    // At the first digit nothing is fixed yet; a shift by 32 is not defined, so the prefix is compared in two steps.
+    if (w != 0u && ((key >> shift) >> bits) == prefix) {
+        atomicAdd(&histogram[(key >> shift) & (BINS - 1u) & ((1u << bits) - 1u)], w);
     }
 }
 
-fn count_items(items: Items, step: Step, prefix: u32, shift: u32, copy: u32) {
+fn count_items(items: Items, step: Step, prefix: u32, shift: u32, bits: u32) {
     let w = weights(items.block, step);
-    count(items.key.x, w.x, prefix, shift, copy);
-    count(items.key.y, w.y, prefix, shift, copy);
-    count(items.key.z, w.z, prefix, shift, copy);
-    count(items.key.w, w.w, prefix, shift, copy);
+    count(items.key.x, w.x, prefix, shift, bits);
+    count(items.key.y, w.y, prefix, shift, bits);
+    count(items.key.z, w.z, prefix, shift, bits);
+    count(items.key.w, w.w, prefix, shift, bits);
 }
 
 // Blocks above and at the threshold.
-fn over_and_at(items: Items, step: Step, threshold: u32) -> vec2<u32> {
+fn over_and_at(items: Items, step: Step, threshold: u32, shift: u32) -> vec2<u32> {
     let there = vec4<u32>(weights(items.block, step) != vec4<u32>(0u));
-    let over = vec4<u32>(items.key > vec4<u32>(threshold)) * there;
-    let at = vec4<u32>(items.key == vec4<u32>(threshold)) * there;
+    let key = items.key >> vec4<u32>(shift);
+    let over = vec4<u32>(key > vec4<u32>(threshold)) * there;
+    let at = vec4<u32>(key == vec4<u32>(threshold)) * there;
     return vec2<u32>(over.x + over.y + over.z + over.w, at.x + at.y + at.z + at.w);
 }
 
 // Where a thread's blocks go.
 struct Place {
-    threshold: u32,
+    threshold: u32, // compared with the key's bits above `shift`
+    shift: u32,
     wanted: u32,   // cells to take at the threshold
     out: u32,      // word of the destination where the part begins
 }
@@ -127,10 +130,11 @@ struct Place {
 // Only a row's very last item can weigh less than 4, so that the cells before an item are 4 times the blocks.
 fn emit(key: u32, block: u32, step: Step, place: Place, before: vec2<u32>) -> vec2<u32> {
     let w = weight(block, step);
-    if (w == 0u || key < place.threshold) {
+    let digits = key >> place.shift;
+    if (w == 0u || digits < place.threshold) {
         return before;
     }
-    let over = key > place.threshold;
+    let over = digits > place.threshold;
     if (params.last == 1u) {
         let taken = min(before.y * 4u, place.wanted);
         let at = before.x * 4u + taken;
@@ -156,6 +160,40 @@ fn emit_items(items: Items, step: Step, place: Place, before: vec2<u32>) -> vec2
     let y = emit(items.key.y, items.block.y, step, place, x);
     let z = emit(items.key.z, items.block.z, step, place, y);
     return emit(items.key.w, items.block.w, step, place, z);
+}
+
+// One bin, going downwards: `at` becomes it when the threshold lies in it, else its cells join those above.
+fn take_bin(bin: u32, here: u32, wanted: u32, at: ptr<function, u32>, cells: ptr<function, u32>, rest: ptr<function, u32>) {
+    if (*at == NO_BLOCK) {
+        if (*rest + here >= wanted) {
+            *at = bin;
+            *cells = here;
+        } else {
+            *rest += here;
+        }
+    }
+}
+
+// Cells in the bins above this thread's, by sums over groups of 16 threads. The loops run over all groups and all
+// threads of a group, so that they can be unrolled.
+fn cells_above(thread: u32, own: u32) -> u32 {
+    digit_sum[thread] = own;
+    workgroupBarrier();
+    if (thread < 16u) {
+        var sum = 0u;
+        for (var i = 0u; i < 16u; i++) {
+            sum += digit_sum[thread * 16u + i];
+        }
+        group_sum[thread] = sum;
+    }
+    workgroupBarrier();
+    let group = thread / 16u;
+    var above = 0u;
+    for (var i = 0u; i < 16u; i++) {
+        above += select(0u, group_sum[i], i > group);
+        above += select(0u, digit_sum[group * 16u + i], group * 16u + i > thread);
+    }
+    return above;
 }
 
 @compute @workgroup_size(256)
@@ -189,66 +227,71 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let size = min(params.part, items - first);
     let begin = first / 4u;
     let end = begin + (size + 3u) / 4u;
-    let copy = thread % COPIES;
     let group16 = thread / 16u;
 
-    // The threshold key, a digit of 8 bits at a time, and the cells still wanted at it.
+    // The threshold key, digit by digit, and the cells still wanted at it.
     var threshold = 0u;
+    var shift = 32u;
     var wanted = step.width;
-    var all = false;
-    for (var digit = 0u; digit < 4u; digit++) {
-        let shift = 24u - 8u * digit;
-        for (var c = 0u; c < COPIES; c++) {
+    for (var digit = 0u; digit < 3u; digit++) {
+        let bits = select(11u, 10u, digit == 2u);
+        shift -= bits;
+        for (var c = 0u; c < BINS / THREADS; c++) {
             atomicStore(&histogram[c * THREADS + thread], 0u);
         }
         if (thread == 0u) {
-            found = vec2<u32>(NO_BLOCK, 0u);
+            found = vec3<u32>(NO_BLOCK, 0u, 0u);
         }
         workgroupBarrier();
         for (var i = begin + thread; i < end; i += BATCH * THREADS) {
             let batch = load_batch(row, i, THREADS, end);
-            count_items(batch.a, step, threshold, shift, copy);
-            count_items(batch.b, step, threshold, shift, copy);
-            count_items(batch.c, step, threshold, shift, copy);
-            count_items(batch.d, step, threshold, shift, copy);
-            count_items(batch.e, step, threshold, shift, copy);
+            count_items(batch.a, step, threshold, shift, bits);
+            count_items(batch.b, step, threshold, shift, bits);
+            count_items(batch.c, step, threshold, shift, bits);
+            count_items(batch.d, step, threshold, shift, bits);
+            count_items(batch.e, step, threshold, shift, bits);
         }
         workgroupBarrier();
-        var own = 0u;
-        for (var c = 0u; c < COPIES; c++) {
-            own += atomicLoad(&histogram[thread * COPIES + c]);
-        }
-        digit_sum[thread] = own;
-        workgroupBarrier();
-        if (thread < 16u) {
-            var sum = 0u;
-            for (var i = 0u; i < 16u; i++) {
-                sum += digit_sum[thread * 16u + i];
-            }
-            group_sum[thread] = sum;
-        }
-        workgroupBarrier();
-        // Cells with a greater digit than this thread's. The loops run over all, so that they can be unrolled.
-        var above = 0u;
-        for (var i = 0u; i < 16u; i++) {
-            above += select(0u, group_sum[i], i > group16);
-            above += select(0u, digit_sum[group16 * 16u + i], group16 * 16u + i > thread);
-        }
+        // A thread owns 8 neighbouring bins, 16 threads make a group.
+        let own_bin = thread * 8u;
+        let b0 = atomicLoad(&histogram[own_bin]);
+        let b1 = atomicLoad(&histogram[own_bin + 1u]);
+        let b2 = atomicLoad(&histogram[own_bin + 2u]);
+        let b3 = atomicLoad(&histogram[own_bin + 3u]);
+        let b4 = atomicLoad(&histogram[own_bin + 4u]);
+        let b5 = atomicLoad(&histogram[own_bin + 5u]);
+        let b6 = atomicLoad(&histogram[own_bin + 6u]);
+        let b7 = atomicLoad(&histogram[own_bin + 7u]);
+        let own = ((b0 + b1) + (b2 + b3)) + ((b4 + b5) + (b6 + b7));
+        let above = cells_above(thread, own);
         if (above < wanted && wanted <= above + own) {
-            found = vec2<u32>(thread, above);
+            // Downwards through the thread's bins to the one that the threshold lies in.
+            var rest = above;
+            var at = select(NO_BLOCK, 7u, rest + b7 >= wanted);
+            var cells = b7;
+            rest += select(0u, b7, at == NO_BLOCK);
+            take_bin(6u, b6, wanted, &at, &cells, &rest);
+            take_bin(5u, b5, wanted, &at, &cells, &rest);
+            take_bin(4u, b4, wanted, &at, &cells, &rest);
+            take_bin(3u, b3, wanted, &at, &cells, &rest);
+            take_bin(2u, b2, wanted, &at, &cells, &rest);
+            take_bin(1u, b1, wanted, &at, &cells, &rest);
+            take_bin(0u, b0, wanted, &at, &cells, &rest);
+            found = vec3<u32>(own_bin + at, rest, cells);
         }
         let f = workgroupUniformLoad(&found);
         if (f.x == NO_BLOCK) {
             // The part holds fewer cells than are wanted: all of it survives.
-            all = true;
+            threshold = 0u;
+            wanted = params.part * 4u;
             break;
         }
-        threshold = (threshold << 8u) | f.x;
+        threshold = (threshold << bits) | f.x;
         wanted -= f.y;
-    }
-    if (all) {
-        threshold = 0u;
-        wanted = params.part * 4u;
+        // A single block is left at the threshold: its further digits decide nothing.
+        if (f.z <= 4u) {
+            break;
+        }
     }
 
     // From here on each thread owns consecutive items, so that order is kept without sorting.
@@ -258,11 +301,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var own_counts = vec2<u32>(0u);
     for (var i = own_begin; i < own_end; i += BATCH) {
         let batch = load_batch(row, i, 1u, own_end);
-        own_counts += over_and_at(batch.a, step, threshold);
-        own_counts += over_and_at(batch.b, step, threshold);
-        own_counts += over_and_at(batch.c, step, threshold);
-        own_counts += over_and_at(batch.d, step, threshold);
-        own_counts += over_and_at(batch.e, step, threshold);
+        own_counts += over_and_at(batch.a, step, threshold, shift);
+        own_counts += over_and_at(batch.b, step, threshold, shift);
+        own_counts += over_and_at(batch.c, step, threshold, shift);
+        own_counts += over_and_at(batch.d, step, threshold, shift);
+        own_counts += over_and_at(batch.e, step, threshold, shift);
     }
     counts[thread] = own_counts;
     workgroupBarrier();
@@ -283,7 +326,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 
     let out = row * params.dst_stride + select(group.x * params.part_out * 2u, 0u, params.last == 1u);
-    let place = Place(threshold, wanted, out);
+    let place = Place(threshold, shift, wanted, out);
     for (var i = own_begin; i < own_end; i += BATCH) {
         let batch = load_batch(row, i, 1u, own_end);
         before = emit_items(batch.a, step, place, before);
