@@ -42,7 +42,7 @@ impl Random {
 
     /// Below `n`.
     pub fn below(&mut self, n: u32) -> u32 {
-        ((self.bits() >> 32) * u64::from(n) >> 32) as u32
+        (((self.bits() >> 32) * u64::from(n)) >> 32) as u32
     }
 
     /// In [-1, 1), a multiple of 2^-23.

@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use crate::cpu;
-use crate::error::{Error, Result};
+#[cfg_attr(not(feature = "wgpu"), allow(unused_imports, reason = "the documentation refers to it"))]
+use crate::error::Error;
+use crate::error::Result;
 use crate::shape::{KvCells, QsaCache, QsaShape, Step, Window};
 
 #[cfg(feature = "wgpu")]
@@ -91,7 +93,7 @@ pub struct Profile {
 
 /// A layer's cache, and the decoding of windows over it.
 ///
-/// ```
+/// ```standalone_crate
 /// use samebits::{Backend, KvCells, QsaCache, QsaLayer, QsaShape, Window};
 ///
 /// let shape = QsaShape { q_heads: 2, kv_heads: 1, head_dim: 128, index_heads: 1, index_dim: 128, budget: 8, page_size: 4 };
@@ -261,7 +263,7 @@ impl QsaLayer {
         let steps = window.steps(&self.shape, self.cells)?;
         let (runs, repeat) = (runs.max(1), repeat.max(1));
         match &mut self.inner {
-            Inner::Cpu(cache) => Ok(profile_cpu(&self.shape, cache, &steps, window, runs)),
+            Inner::Cpu(cache) => Ok(profile_cpu(&self.shape, cache, &steps, window, runs, repeat)),
             #[cfg(feature = "wgpu")]
             Inner::Wgpu(layer) => layer.profile(&steps, window, runs, repeat),
         }
@@ -384,26 +386,26 @@ fn profile_cpu(
     steps: &[Step],
     window: &Window<'_>,
     runs: usize,
+    repeat: u32,
 ) -> Profile {
     let mut tile = Tile::new(shape, steps);
     let mut out = vec![0.0; window.query.len()];
     let mut times = [const { Vec::new() }; 5];
     for run in 0..=runs {
-        let begin = Instant::now();
-        let mut marks = [begin; 5];
-        cache.score(shape, steps, window, &mut tile);
+        let mut marks = [Instant::now(); 5];
+        (0..repeat).for_each(|_| cache.score(shape, steps, window, &mut tile));
         marks[1] = Instant::now();
-        cache.topk(shape, steps, &mut tile);
+        (0..repeat).for_each(|_| cache.topk(shape, steps, &mut tile));
         marks[2] = Instant::now();
-        cache.attend(shape, steps, window, &mut tile);
+        (0..repeat).for_each(|_| cache.attend(shape, steps, window, &mut tile));
         marks[3] = Instant::now();
-        cache.merge(shape, steps, window, &tile, &mut out);
+        (0..repeat).for_each(|_| cache.merge(shape, steps, window, &tile, &mut out));
         marks[4] = Instant::now();
         if run > 0 {
-            for i in 0..4 {
-                times[i].push((marks[i + 1] - marks[i]).as_nanos() as f64);
-            }
-            times[4].push((marks[4] - begin).as_nanos() as f64);
+            let nanoseconds =
+                |i: usize, j: usize| (marks[j] - marks[i]).as_nanos() as f64 / f64::from(repeat);
+            (0..4).for_each(|i| times[i].push(nanoseconds(i, i + 1)));
+            times[4].push(nanoseconds(0, 4));
         }
     }
     let [score, topk, attend, merge, step] = times.map(median);

@@ -511,8 +511,9 @@ mod tests {
     fn translation_knows_sizes_and_constants() {
         let controls = FloatControls { denorm_preserve: true, signed_zero_inf_nan_preserve: true };
         for version in [(1, 3), (1, 5), (1, 6)] {
-            for integer_dot_product in [false, true] {
-                let target = SpirvTarget { version, float_controls: controls, integer_dot_product };
+            for (integer_dot_product, robust_buffers) in [(false, true), (true, false)] {
+                let target =
+                    SpirvTarget { version, float_controls: controls, integer_dot_product, robust_buffers };
                 for lowering in Lowering::ALL {
                     let kernel = Kernel { constants: &[("WIDTH", 48.0)], ..KERNEL };
                     let translated = translate(

@@ -25,7 +25,7 @@ pub struct Span {
 
 /// Times named, consecutive parts of an encoder.
 ///
-/// ```no_run
+/// ```no_run,standalone_crate
 /// # fn f(context: &samebits::gpu::Context) -> samebits::Result<()> {
 /// let mut timer = samebits::gpu::Timer::new(context, 8)?;
 /// let mut encoder = context.device().create_command_encoder(&Default::default());

@@ -3,6 +3,7 @@
 //! A target is the CPU backend, or one adapter under one lowering. Which targets ran is printed; with
 //! `SAMEBITS_REQUIRE_GPU=1` it is a failure when no adapter ran.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![cfg_attr(not(feature = "wgpu"), allow(unused_mut, unused_variables, reason = "only adapters need them"))]
 
 use samebits::golden::{OwnedCache, OwnedWindow};
 use samebits::{KvCells, QsaLayer, QsaShape, Step, Trace, cpu, qsa::Backend, reference};
