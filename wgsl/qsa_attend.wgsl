@@ -113,7 +113,7 @@ fn positive_zero(x: vec4<f32>) -> vec4<f32> {
 
 // The lane that a thread visits as its `leaf`-th of 8: residue + 4 * (the three bits of `leaf` reversed).
 fn lane_of(residue: u32, leaf: u32) -> u32 {
-    return residue + 4u * (reverseBits(min(leaf, 7u)) >> 29u);
+    return residue + 4u * (reverseBits(leaf) >> 29u);
 }
 
 // Four cells' values for one thread, as they lie in memory.
@@ -187,7 +187,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     // A thread takes 4 cells and 4 heads. Of four neighbouring threads, thread r walks lanes r, r+4, r+8, ... in
     // bit-reversed order, which is the tree over distances 16, 8 and 4; distances 2 and 1 go through workgroup memory.
-    // Keys are fetched two leaves ahead.
     let four = thread / 64u;
     let first_cell = thread % 64u / 4u;
     let residue = thread % 4u;
@@ -195,13 +194,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var level0: Cells;
     var level1: Cells;
     var level2: Cells;
-    var next_keys = load_keys(first_cell, lane_of(residue, 0u));
-    var after_keys = load_keys(first_cell, lane_of(residue, 1u));
     for (var leaf = 0u; leaf < 8u; leaf++) {
         let lane = lane_of(residue, leaf);
-        let keys_now = next_keys;
-        next_keys = after_keys;
-        after_keys = load_keys(first_cell, lane_of(residue, leaf + 2u));
+        let k = load_keys(first_cell, lane);
         let q = Queries(
             load_query(four * 4u, lane),
             load_query(four * 4u + 1u, lane),
@@ -210,10 +205,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         );
         let scale = scale_of(lane);
         sum = Cells(
-            lane_products(key_values(keys_now.a, weights[first_cell][scale]), q),
-            lane_products(key_values(keys_now.b, weights[first_cell + 16u][scale]), q),
-            lane_products(key_values(keys_now.c, weights[first_cell + 32u][scale]), q),
-            lane_products(key_values(keys_now.d, weights[first_cell + 48u][scale]), q),
+            lane_products(key_values(k.a, weights[first_cell][scale]), q),
+            lane_products(key_values(k.b, weights[first_cell + 16u][scale]), q),
+            lane_products(key_values(k.c, weights[first_cell + 32u][scale]), q),
+            lane_products(key_values(k.d, weights[first_cell + 48u][scale]), q),
         );
         if ((leaf & 1u) == 0u) {
             level0 = sum;

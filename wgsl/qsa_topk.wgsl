@@ -14,7 +14,10 @@
 //
 // The code is kept short on purpose: in a decode step it runs once, and is fetched from memory when it does.
 
-override SCORES: bool = true; // items are scores; else survivors of a former level
+override SCORES: bool = true;      // items are scores; else survivors of a former level
+override THREADS: u32 = 256;       // 256, or 1024 where the device has it
+override QUARTER: u32 = THREADS / 4u;
+override SIXTY_FOURTH: u32 = THREADS / 64u;
 
 struct Params {
     zero: u32,        // the guarded lowering's run-time zero
@@ -38,15 +41,14 @@ struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
 @group(0) @binding(2) var<storage, read> src: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read_write> dst: array<u32>;
 
-const THREADS = 256u;
 const BINS = 2048u;
 const NO_BLOCK = 0xffffffffu;
 
-var<workgroup> histogram: array<atomic<u32>, 2048>;
-var<workgroup> extremes: array<vec2<u32>, 256>;     // least and greatest key
-var<workgroup> thread_sums: array<vec4<u32>, 64>;   // one number a thread
-var<workgroup> group_sums: array<vec4<u32>, 4>;     // one number for 16 threads
-var<workgroup> found: vec4<u32>;                    // bin of the threshold, cells above it, cells in it
+var<workgroup> histogram: array<atomic<u32>, BINS>;
+var<workgroup> extremes: array<vec2<u32>, THREADS>;         // least and greatest key
+var<workgroup> thread_sums: array<vec4<u32>, QUARTER>;      // one number a thread
+var<workgroup> group_sums: array<vec4<u32>, SIXTY_FOURTH>;  // one number for 16 threads
+var<workgroup> found: vec4<u32>;                            // bin of the threshold, cells above it, cells in it
 
 struct Items { key: vec4<u32>, block: vec4<u32> }
 
@@ -97,7 +99,7 @@ fn count(key: u32, w: u32, low: u32, high: u32, shift: u32) {
 fn sum_before(thread: u32, own: u32) -> vec2<u32> {
     thread_sums[thread / 4u][thread % 4u] = own;
     workgroupBarrier();
-    if (thread < 16u) {
+    if (thread < THREADS / 16u) {
         let s = (thread_sums[thread * 4u] + thread_sums[thread * 4u + 1u])
             + (thread_sums[thread * 4u + 2u] + thread_sums[thread * 4u + 3u]);
         group_sums[thread / 4u][thread % 4u] = s.x + s.y + s.z + s.w;
@@ -106,10 +108,13 @@ fn sum_before(thread: u32, own: u32) -> vec2<u32> {
     let group = thread / 16u;
     var before = vec4<u32>(0u);
     var all = vec4<u32>(0u);
-    for (var i = 0u; i < 4u; i++) {
+    for (var i = 0u; i < SIXTY_FOURTH; i++) {
         let index = vec4<u32>(0u, 1u, 2u, 3u) + 4u * i;
         all += group_sums[i];
         before += select(vec4<u32>(0u), group_sums[i], index < vec4<u32>(group));
+    }
+    for (var i = 0u; i < 4u; i++) {
+        let index = vec4<u32>(0u, 1u, 2u, 3u) + 4u * i;
         before += select(vec4<u32>(0u), thread_sums[group * 4u + i], index < vec4<u32>(thread % 16u));
     }
     workgroupBarrier();
@@ -149,7 +154,7 @@ fn emit(key: u32, block: u32, w: u32, width: u32, place: Place, before: vec2<u32
     return before + select(vec2<u32>(0u, 1u), vec2<u32>(1u, 0u), over);
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(THREADS)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = group.y;
     var step = steps[row];
@@ -180,22 +185,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let begin = first / 4u;
     let end = begin + (min(params.part, items - first) + 3u) / 4u;
 
-    // The interval of the keys. Five loads at a time: this pass brings the part near, the later ones find it there.
+    // The interval of the keys.
     var own_extremes = vec2<u32>(0xffffffffu, 0u);
-    for (var i = begin + thread; i < end; i += 5u * THREADS) {
+    for (var i = begin + thread; i < end; i += 2u * THREADS) {
         let a = load(row, i, end);
         let b = load(row, i + THREADS, end);
-        let c = load(row, i + 2u * THREADS, end);
-        let d = load(row, i + 3u * THREADS, end);
-        let e = load(row, i + 4u * THREADS, end);
-        own_extremes = join_extremes(own_extremes, a, step);
-        own_extremes = join_extremes(own_extremes, b, step);
-        own_extremes = join_extremes(own_extremes, c, step);
-        own_extremes = join_extremes(own_extremes, d, step);
-        own_extremes = join_extremes(own_extremes, e, step);
+        own_extremes = join_extremes(join_extremes(own_extremes, a, step), b, step);
     }
     extremes[thread] = own_extremes;
-    for (var n = 128u; n >= 1u; n /= 2u) {
+    for (var n = THREADS / 2u; n >= 1u; n /= 2u) {
         workgroupBarrier();
         if (thread < n) {
             let other = extremes[thread + n];
@@ -227,17 +225,18 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             count(it.key.w, w.w, low, high, shift);
         }
         workgroupBarrier();
-        // A thread owns 8 neighbouring bins.
+        // A thread owns 8 (or 2) neighbouring bins.
+        let own_bins = BINS / THREADS;
         var own = 0u;
-        for (var b = 0u; b < 8u; b++) {
-            own += atomicLoad(&histogram[thread * 8u + b]);
+        for (var b = 0u; b < own_bins; b++) {
+            own += atomicLoad(&histogram[thread * own_bins + b]);
         }
         let sums = sum_before(thread, own);
         var above = sums.y - sums.x - own;
         if (above < wanted && wanted <= above + own) {
             // Downwards through the thread's bins to the one in which the wanted cells run out.
-            for (var b = 0u; b < 8u; b++) {
-                let bin = thread * 8u + 7u - b;
+            for (var b = 1u; b <= own_bins; b++) {
+                let bin = thread * own_bins + own_bins - b;
                 let here = atomicLoad(&histogram[bin]);
                 if (above < wanted && wanted <= above + here) {
                     found = vec4<u32>(bin, above, here, 0u);
