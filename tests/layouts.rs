@@ -151,7 +151,7 @@ fn params() -> BTreeMap<&'static str, (usize, Fields)> {
                 stride,
                 score_stride,
                 heads,
-                spare
+                halves
             }),
         ),
         (
