@@ -125,6 +125,12 @@ fn rows_of_different_lengths_in_one_window() {
 #[test]
 fn other_budgets() {
     let mut random = Random::new(6);
+    check(
+        "widest",
+        &QsaShape { budget: 65_532, ..SHAPE },
+        &[320_000],
+        &[random_scores(&mut random, 320_001, 3)],
+    );
     for budget in [1, 2, 3, 4, 5, 63, 1000, 20_000] {
         let shape = QsaShape { budget, ..SHAPE };
         for n_kv in [budget + 2, budget + 3, budget + 4, budget * 3 + 7, 70_001] {

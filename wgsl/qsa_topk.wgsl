@@ -15,16 +15,13 @@
 // The code is kept short on purpose: in a decode step it runs once, and is fetched from memory when it does.
 
 override SCORES: bool = true;      // items are scores; else survivors of a former level
-override THREADS: u32 = 256;       // 256, or 1024 where the device has it
-override QUARTER: u32 = THREADS / 4u;
-override SIXTY_FOURTH: u32 = THREADS / 64u;
 
 struct Params {
     zero: u32,        // the guarded lowering's run-time zero
     level: u32,       // 0: items are scores
     last: u32,        // 1: write ids
     items: u32,       // items of a row at this level, at most
-    part: u32,        // items of a part, a multiple of 4
+    part: u32,        // items of a part, a multiple of 4, below 65,536
     part_in: u32,     // items that a part of the former level left for this one (level > 0)
     part_out: u32,    // survivors that a part leaves
     src_stride: u32,  // word vectors between rows of the source
@@ -41,14 +38,15 @@ struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
 @group(0) @binding(2) var<storage, read> src: array<vec4<u32>>;
 @group(0) @binding(3) var<storage, read_write> dst: array<u32>;
 
+const THREADS = 256u;
 const BINS = 2048u;
 const NO_BLOCK = 0xffffffffu;
 
 var<workgroup> histogram: array<atomic<u32>, BINS>;
-var<workgroup> extremes: array<vec2<u32>, THREADS>;         // least and greatest key
-var<workgroup> thread_sums: array<vec4<u32>, QUARTER>;      // one number a thread
-var<workgroup> group_sums: array<vec4<u32>, SIXTY_FOURTH>;  // one number for 16 threads
-var<workgroup> found: vec4<u32>;                            // bin of the threshold, cells above it, cells in it
+var<workgroup> extremes: array<vec2<u32>, 256>;    // least and greatest key
+var<workgroup> thread_sums: array<vec4<u32>, 64>;  // one number a thread
+var<workgroup> group_sums: array<vec4<u32>, 4>;    // one number for 16 threads
+var<workgroup> found: vec4<u32>;                   // bin of the threshold, cells above it, cells in it
 
 struct Items { key: vec4<u32>, block: vec4<u32> }
 
@@ -90,7 +88,7 @@ fn join_extremes(so_far: vec2<u32>, items: Items, step: Step) -> vec2<u32> {
 
 // Adds a block's cells to the bin of its key, if the key lies in the interval.
 fn count(key: u32, w: u32, low: u32, high: u32, shift: u32) {
-    if (w != 0u && key >= low && key <= high) {
+    if ((w != 0u) & (key >= low) & (key <= high)) {
         atomicAdd(&histogram[((key - low) >> shift) & (BINS - 1u)], w);
     }
 }
@@ -99,7 +97,7 @@ fn count(key: u32, w: u32, low: u32, high: u32, shift: u32) {
 fn sum_before(thread: u32, own: u32) -> vec2<u32> {
     thread_sums[thread / 4u][thread % 4u] = own;
     workgroupBarrier();
-    if (thread < THREADS / 16u) {
+    if (thread < 16u) {
         let s = (thread_sums[thread * 4u] + thread_sums[thread * 4u + 1u])
             + (thread_sums[thread * 4u + 2u] + thread_sums[thread * 4u + 3u]);
         group_sums[thread / 4u][thread % 4u] = s.x + s.y + s.z + s.w;
@@ -108,13 +106,10 @@ fn sum_before(thread: u32, own: u32) -> vec2<u32> {
     let group = thread / 16u;
     var before = vec4<u32>(0u);
     var all = vec4<u32>(0u);
-    for (var i = 0u; i < SIXTY_FOURTH; i++) {
+    for (var i = 0u; i < 4u; i++) {
         let index = vec4<u32>(0u, 1u, 2u, 3u) + 4u * i;
         all += group_sums[i];
         before += select(vec4<u32>(0u), group_sums[i], index < vec4<u32>(group));
-    }
-    for (var i = 0u; i < 4u; i++) {
-        let index = vec4<u32>(0u, 1u, 2u, 3u) + 4u * i;
         before += select(vec4<u32>(0u), thread_sums[group * 4u + i], index < vec4<u32>(thread % 16u));
     }
     workgroupBarrier();
@@ -127,34 +122,44 @@ struct Place {
     high: u32,
     wanted: u32, // cells to take at the threshold
     out: u32,    // word of the destination where the part begins
+    last: bool,
+    part_out: u32,
 }
 
 // Writes what survives of one item. `before`: blocks of the part above and at the threshold that come before it.
 // Only a row's very last item can weigh less than 4, so that the cells before an item are 4 times the blocks.
 fn emit(key: u32, block: u32, w: u32, width: u32, place: Place, before: vec2<u32>) -> vec2<u32> {
-    if (w == 0u || key < place.low) {
-        return before;
-    }
+    let there = (w != 0u) & (key >= place.low);
     let over = key > place.high;
-    if (params.last == 1u) {
+    if (place.last) {
         let taken = min(before.y * 4u, place.wanted);
         let at = before.x * 4u + taken;
-        let take = min(select(min(w, place.wanted - taken), w, over), width - min(at, width));
-        for (var c = 0u; c < take; c++) {
-            dst[place.out + at + c] = block * 4u + c;
+        let room = width - min(at, width);
+        let take = select(0u, min(select(min(w, place.wanted - taken), w, over), room), there);
+        if (take > 0u) {
+            dst[place.out + at] = block * 4u;
+        }
+        if (take > 1u) {
+            dst[place.out + at + 1u] = block * 4u + 1u;
+        }
+        if (take > 2u) {
+            dst[place.out + at + 2u] = block * 4u + 2u;
+        }
+        if (take > 3u) {
+            dst[place.out + at + 3u] = block * 4u + 3u;
         }
     } else {
         let wanted = (place.wanted + 3u) / 4u;
         let at = before.x + min(before.y, wanted);
-        if ((over || before.y < wanted) && at < params.part_out) {
+        if (there & (over | (before.y < wanted)) & (at < place.part_out)) {
             dst[place.out + at * 2u] = key;
             dst[place.out + at * 2u + 1u] = block;
         }
     }
-    return before + select(vec2<u32>(0u, 1u), vec2<u32>(1u, 0u), over);
+    return before + select(vec2<u32>(0u), select(vec2<u32>(0u, 1u), vec2<u32>(1u, 0u), over), there);
 }
 
-@compute @workgroup_size(THREADS)
+@compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let row = group.y;
     var step = steps[row];
@@ -225,7 +230,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             count(it.key.w, w.w, low, high, shift);
         }
         workgroupBarrier();
-        // A thread owns 8 (or 2) neighbouring bins.
+        // A thread owns 8 neighbouring bins.
         let own_bins = BINS / THREADS;
         var own = 0u;
         for (var b = 0u; b < own_bins; b++) {
@@ -258,6 +263,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if (shift == 0u || f.z <= 4u) {
             break;
         }
+        // A level that is not the last one may keep more than is wanted: what is in the bin, if there is room.
+        if (params.last == 0u && (step.width - wanted + f.z + 3u) / 4u <= params.part_out) {
+            wanted = f.z;
+            break;
+        }
     }
 
     // From here on each thread owns consecutive items, so that order is kept without sorting.
@@ -274,12 +284,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         own_over += over.x + over.y + over.z + over.w;
         own_at += at.x + at.y + at.z + at.w;
     }
-    let sums_over = sum_before(thread, own_over);
-    let sums_at = sum_before(thread, own_at);
+    // A part has fewer than 65,536 items, so that both counts go through one sum.
+    let sums = sum_before(thread, own_over | (own_at << 16u));
 
     let out = row * params.dst_stride + select(group.x * params.part_out * 2u, 0u, params.last == 1u);
-    let place = Place(low, high, wanted, out);
-    var before = vec2<u32>(sums_over.x, sums_at.x);
+    let place = Place(low, high, wanted, out, params.last == 1u, params.part_out);
+    var before = vec2<u32>(sums.x & 0xffffu, sums.x >> 16u);
     for (var i = own_begin; i < own_end; i++) {
         let it = load(row, i, own_end);
         let w = weights(it.block, step);
@@ -289,7 +299,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         before = emit(it.key.w, it.block.w, w.w, step.width, place, before);
     }
     if (params.last == 0u) {
-        let blocks = sums_over.y + min(sums_at.y, (wanted + 3u) / 4u);
+        let blocks = (sums.y & 0xffffu) + min(sums.y >> 16u, (wanted + 3u) / 4u);
         for (var i = blocks + thread; i < params.part_out; i += THREADS) {
             dst[out + i * 2u] = 0u;
             dst[out + i * 2u + 1u] = NO_BLOCK;

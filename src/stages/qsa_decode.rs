@@ -85,7 +85,7 @@ impl QsaScratch {
             check_limit(ctx, what, bytes)?;
             ctx.zeros(what, bytes)
         };
-        let survivors = QsaTopk::scratch_bytes(ctx, shape, blocks);
+        let survivors = QsaTopk::scratch_bytes(shape, blocks);
         Ok(QsaScratch {
             rows,
             blocks,

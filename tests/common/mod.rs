@@ -245,7 +245,7 @@ impl Target {
                 let records = step_buffer(ctx, steps);
                 let flat = ctx.storage("scores", &flat).unwrap();
                 let ids = ctx.storage("ids", &vec![fill; steps.len() * id_stride]).unwrap();
-                let words = (stages::QsaTopk::scratch_bytes(ctx, shape, blocks) / 4) as usize * steps.len();
+                let words = (stages::QsaTopk::scratch_bytes(shape, blocks) / 4) as usize * steps.len();
                 let scratch = [1, 2].map(|_| ctx.storage("survivors", &vec![u32::MAX / 3; words]).unwrap());
                 let bound = stage
                     .bind(
