@@ -635,7 +635,7 @@ fn every_wgsl_combination_validates() {
         include_str!("../wgsl/exact/math.wgsl"),
         include_str!("../wgsl/exact/f16.wgsl"),
         include_str!("../wgsl/exact/lane.wgsl"),
-        include_str!("../wgsl/probe.wgsl"),
+        include_str!("../wgsl/exact/probe.wgsl"),
     ];
     for op in ops {
         for fma in fmas {
@@ -657,7 +657,7 @@ fn every_wgsl_combination_validates() {
 /// The shader takes the operations' numbers from its switch: each of them but the last has a case, in order.
 #[test]
 fn probe_has_a_case_for_every_op() {
-    let text = include_str!("../wgsl/probe.wgsl");
+    let text = include_str!("../wgsl/exact/probe.wgsl");
     let switch = &text[text.find("switch params.op").unwrap()..];
     let cases: Vec<u32> = switch
         .lines()

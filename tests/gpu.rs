@@ -468,7 +468,7 @@ fn verdicts_of_the_software_adapters() {
 /// The results of one operation of the probe's shader, compiled for it alone: some adapters run all branches.
 fn results(context: &Context, op: Op, operands: [&[u32]; 3]) -> Vec<u32> {
     let probe =
-        include_str!("../wgsl/probe.wgsl").replace("switch params.op", &format!("switch {}u", op.id()));
+        include_str!("../wgsl/exact/probe.wgsl").replace("switch params.op", &format!("switch {}u", op.id()));
     let kernel = Kernel {
         name: "walk",
         sources: &[

@@ -24,7 +24,7 @@ struct Assembly {
 const ASSEMBLIES: &[Assembly] = &[
     Assembly {
         stem: "probe",
-        files: &["exact/f16.wgsl", "exact/math.wgsl", "exact/lane.wgsl", "probe.wgsl"],
+        files: &["exact/f16.wgsl", "exact/math.wgsl", "exact/lane.wgsl", "exact/probe.wgsl"],
     },
     Assembly {
         stem: "qsa_score",

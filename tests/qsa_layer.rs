@@ -397,6 +397,33 @@ fn windows_that_do_not_fit() {
     }
 }
 
+/// A cache takes what its arrays take; scratch follows the rows of a window up to 16, and is not larger for longer ones.
+#[test]
+fn memory_is_what_the_arrays_need() {
+    let shape = QsaShape { page_size: 64, ..SMALL };
+    let mut random = Random::new(77);
+    let cache = OwnedCache::random(&mut random, &shape, KvFormat::Int8, 40_000);
+    let OwnedKv::Int8(k, k_scale, v, v_scale) = &cache.kv else { unreachable!("made as int8") };
+    let arrays = k.len() + v.len() + 2 * (k_scale.len() + v_scale.len());
+    let arrays = (arrays + 4 * (cache.pooled.len() + cache.dead.len() + cache.page_table.len())) as u64;
+    let row = 4 * (10_000 + u64::from(shape.max_chunks() * shape.partial_chunk()));
+    for target in targets() {
+        let mut layer = target.layer(&shape, &cache);
+        let mut scratch = |rows: usize| {
+            let positions: Vec<u32> = (40_000 - rows as u32..40_000).collect();
+            let window = OwnedWindow::random(&mut random, &shape, &positions, false);
+            layer.decode(&window.view()).unwrap();
+            let (held, scratch) = layer.memory();
+            assert!(held >= arrays && held <= arrays + arrays / 5, "{}: {held} for {arrays}", target.name);
+            scratch
+        };
+        let (four, sixteen) = (scratch(4), scratch(16));
+        assert!(four <= 4 * (row + row / 5), "{}: {four} for 4 rows of {row}", target.name);
+        assert!(sixteen <= 4 * four, "{}: {sixteen} after {four}", target.name);
+        assert_eq!(scratch(40), sixteen, "{}", target.name);
+    }
+}
+
 #[cfg(feature = "wgpu")]
 #[path = "qsa_layer/device.rs"]
 mod device;

@@ -29,7 +29,7 @@ struct Params {
     id_stride: u32,
     partial_stride: u32, // floats between rows of the partials
     gathered: u32,       // 1: the KV arrays hold the selected cells in order, [rows][id_stride]
-    scale: f32,          // 1 / sqrt(D)
+    scale: f32,          // the reciprocal of the root of D
     spare0: u32,
     spare1: u32,
 }

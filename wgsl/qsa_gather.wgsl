@@ -8,7 +8,7 @@
 // binding 3  read     page table
 // binding 4  read     the piece
 // binding 5  write    gathered
-// workgroups: x = 64 words of a row's cells, y = row
+// workgroups: x and z = 64 words of a row's cells, y = row
 //
 // Order: words are copied; nothing is added.
 
@@ -33,10 +33,15 @@ struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
 @group(0) @binding(5) var<storage, read_write> gathered: array<u32>;
 
 @compute @workgroup_size(64)
-fn main(@builtin(global_invocation_id) at: vec3<u32>) {
-    let row = at.y;
-    let entry = at.x / params.words;
-    let word = at.x % params.words;
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let row = group.y;
+    let at = (group.z * groups.x + group.x) * 64u + thread;
+    let entry = at / params.words;
+    let word = at % params.words;
     let step = steps[row];
     if (entry >= min(step.width, params.id_stride)) {
         return;

@@ -6,7 +6,7 @@ use super::{
     INF, SIGN, div, exp, f16_to_f32, f32_to_f16, fma, is_nan, order_key, recip, relu, rne, rsqrt, sigmoid,
 };
 
-/// An operation of `wgsl/probe.wgsl`: three words in, one word out.
+/// An operation of `wgsl/exact/probe.wgsl`: three words in, one word out.
 ///
 /// Float operands and results travel as bits. Every operation is defined for every input, so that a probe can feed
 /// anything.

@@ -1,6 +1,6 @@
 //! The conformance probe: does a device give the defined results under a lowering?
 //!
-//! `wgsl/probe.wgsl` holds every operation that kernels are made of. Each runs over inputs whose results are known,
+//! `wgsl/exact/probe.wgsl` holds every operation that kernels are made of. Each runs over inputs whose results are known,
 //! all in one submission, and the outputs are compared bit by bit.
 
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const SOURCES: &[&str] = &[
     include_str!("../../wgsl/exact/f16.wgsl"),
     include_str!("../../wgsl/exact/math.wgsl"),
     include_str!("../../wgsl/exact/lane.wgsl"),
-    include_str!("../../wgsl/probe.wgsl"),
+    include_str!("../../wgsl/exact/probe.wgsl"),
 ];
 
 #[repr(C)]

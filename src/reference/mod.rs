@@ -9,11 +9,13 @@
 )]
 
 mod qsa_attend;
+mod qsa_gather;
 mod qsa_merge;
 mod qsa_score;
 mod qsa_topk;
 
 pub use qsa_attend::{max_logit, qsa_attend};
+pub use qsa_gather::qsa_gather;
 pub use qsa_merge::{output_f16, qsa_merge};
 pub use qsa_score::qsa_score;
 pub use qsa_topk::qsa_topk;

@@ -88,7 +88,7 @@ pub fn qsa_attend(
 }
 
 /// Physical cell of a cell id.
-fn slot_of(shape: &QsaShape, step: &Step, page_table: &[u32], id: u32) -> usize {
+pub(super) fn slot_of(shape: &QsaShape, step: &Step, page_table: &[u32], id: u32) -> usize {
     let cell = id.min(step.n_kv - 1);
     let page = page_table[(cell / shape.page_size) as usize] as usize;
     page * shape.page_size as usize + (cell % shape.page_size) as usize

@@ -134,7 +134,9 @@ impl QsaGatherBound {
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32) -> Result<()> {
         check_extent(rows, 1, MAX_CELLS)?;
         for piece in &self.pieces {
-            piece.encode(pass, [self.groups, rows, 1]);
+            // One dimension of a dispatch ends at 65,535.
+            let x = self.groups.min(1 << 15);
+            piece.encode(pass, [x, rows, self.groups.div_ceil(x)]);
         }
         Ok(())
     }
