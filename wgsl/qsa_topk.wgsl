@@ -126,37 +126,52 @@ struct Place {
     part_out: u32,
 }
 
+// One item of the row: key and block.
+fn load_one(row: u32, i: u32) -> vec2<u32> {
+    let base = row * params.src_stride;
+    if (SCORES) {
+        return vec2<u32>(order_key(bitcast<f32>(src[base + i / 4u][i % 4u])), i);
+    }
+    let pair = src[base + i / 2u];
+    return select(pair.xy, pair.zw, (i & 1u) == 1u);
+}
+
+// Quads whose items share a word of bits.
+const MASK_QUADS = 8u;
+
+// Of quads i .. i+7, at most to `end`: bits of the items above the threshold, and at it.
+fn masks(row: u32, i: u32, end: u32, step: Step, low: u32, high: u32) -> vec2<u32> {
+    let bits = vec4<u32>(1u, 2u, 4u, 8u);
+    var found_bits = vec2<u32>(0u);
+    for (var q = 0u; q < min(MASK_QUADS, end - i); q++) {
+        let it = load(row, i + q, end);
+        let there = weights(it.block, step) != vec4<u32>(0u);
+        let over = select(vec4<u32>(0u), bits, (it.key > vec4<u32>(high)) & there);
+        let at = select(vec4<u32>(0u), bits, (it.key >= vec4<u32>(low)) & (it.key <= vec4<u32>(high)) & there);
+        found_bits |= vec2<u32>(over.x | over.y | over.z | over.w, at.x | at.y | at.z | at.w) << vec2<u32>(4u * q);
+    }
+    return found_bits;
+}
+
 // Writes what survives of one item. `before`: blocks of the part above and at the threshold that come before it.
 // Only a row's very last item can weigh less than 4, so that the cells before an item are 4 times the blocks.
-fn emit(key: u32, block: u32, w: u32, width: u32, place: Place, before: vec2<u32>) -> vec2<u32> {
-    let there = (w != 0u) & (key >= place.low);
-    let over = key > place.high;
+fn emit(item: vec2<u32>, over: bool, step: Step, place: Place, before: vec2<u32>) {
     if (place.last) {
+        let w = weights(item.yyyy, step).x;
         let taken = min(before.y * 4u, place.wanted);
         let at = before.x * 4u + taken;
-        let room = width - min(at, width);
-        let take = select(0u, min(select(min(w, place.wanted - taken), w, over), room), there);
-        if (take > 0u) {
-            dst[place.out + at] = block * 4u;
-        }
-        if (take > 1u) {
-            dst[place.out + at + 1u] = block * 4u + 1u;
-        }
-        if (take > 2u) {
-            dst[place.out + at + 2u] = block * 4u + 2u;
-        }
-        if (take > 3u) {
-            dst[place.out + at + 3u] = block * 4u + 3u;
+        let take = min(select(min(w, place.wanted - taken), w, over), step.width - min(at, step.width));
+        for (var c = 0u; c < take; c++) {
+            dst[place.out + at + c] = item.y * 4u + c;
         }
     } else {
         let wanted = (place.wanted + 3u) / 4u;
         let at = before.x + min(before.y, wanted);
-        if (there & (over | (before.y < wanted)) & (at < place.part_out)) {
-            dst[place.out + at * 2u] = key;
-            dst[place.out + at * 2u + 1u] = block;
+        if ((over | (before.y < wanted)) & (at < place.part_out)) {
+            dst[place.out + at * 2u] = item.x;
+            dst[place.out + at * 2u + 1u] = item.y;
         }
     }
-    return before + select(vec2<u32>(0u), select(vec2<u32>(0u, 1u), vec2<u32>(1u, 0u), over), there);
 }
 
 @compute @workgroup_size(256)
@@ -274,29 +289,32 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let span = (end - begin + THREADS - 1u) / THREADS;
     let own_begin = min(begin + thread * span, end);
     let own_end = min(own_begin + span, end);
-    var own_over = 0u;
-    var own_at = 0u;
-    for (var i = own_begin; i < own_end; i++) {
-        let it = load(row, i, own_end);
-        let there = weights(it.block, step) != vec4<u32>(0u);
-        let over = vec4<u32>((it.key > vec4<u32>(high)) & there);
-        let at = vec4<u32>((it.key >= vec4<u32>(low)) & (it.key <= vec4<u32>(high)) & there);
-        own_over += over.x + over.y + over.z + over.w;
-        own_at += at.x + at.y + at.z + at.w;
+    var own = vec2<u32>(0u);
+    var first_masks = vec2<u32>(0u);
+    for (var i = own_begin; i < own_end; i += MASK_QUADS) {
+        let m = masks(row, i, own_end, step, low, high);
+        own += countOneBits(m);
+        if (i == own_begin) {
+            first_masks = m;
+        }
     }
     // A part has fewer than 65,536 items, so that both counts go through one sum.
-    let sums = sum_before(thread, own_over | (own_at << 16u));
+    let sums = sum_before(thread, own.x | (own.y << 16u));
 
     let out = row * params.dst_stride + select(group.x * params.part_out * 2u, 0u, params.last == 1u);
     let place = Place(low, high, wanted, out, params.last == 1u, params.part_out);
     var before = vec2<u32>(sums.x & 0xffffu, sums.x >> 16u);
-    for (var i = own_begin; i < own_end; i++) {
-        let it = load(row, i, own_end);
-        let w = weights(it.block, step);
-        before = emit(it.key.x, it.block.x, w.x, step.width, place, before);
-        before = emit(it.key.y, it.block.y, w.y, step.width, place, before);
-        before = emit(it.key.z, it.block.z, w.z, step.width, place, before);
-        before = emit(it.key.w, it.block.w, w.w, step.width, place, before);
+    for (var i = own_begin; i < own_end; i += MASK_QUADS) {
+        var m = first_masks;
+        if (i > own_begin) {
+            m = masks(row, i, own_end, step, low, high);
+        }
+        for (var rest = m.x | m.y; rest != 0u; rest &= rest - 1u) {
+            let bit = firstTrailingBit(rest);
+            let over = ((m.x >> bit) & 1u) == 1u;
+            emit(load_one(row, i * 4u + bit), over, step, place, before);
+            before += select(vec2<u32>(0u, 1u), vec2<u32>(1u, 0u), over);
+        }
     }
     if (params.last == 0u) {
         let blocks = (sums.y & 0xffffu) + min(sums.y >> 16u, (wanted + 3u) / 4u);

@@ -1,5 +1,6 @@
 //! The `samebits` command: what adapters there are, and whether they give the defined bits.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -155,7 +156,7 @@ fn report(runs: &[Run], json: bool) -> ExitCode {
     if json {
         let mut object = match runs {
             [one] => run_json(one),
-            _ => json!({ "runs": runs.iter().map(run_json).collect::<Vec<_>>() }),
+            several => several_json(several),
         };
         object["numerics"] = json!(NUMERICS_VERSION);
         object["cases"] = json!(cases);
@@ -181,6 +182,26 @@ fn report(runs: &[Run], json: bool) -> ExitCode {
         println!("numerics {NUMERICS_VERSION}: {cases} cases, {differ} differ");
     }
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Several runs as one: the same members, names joined and counts added, and each run by itself.
+fn several_json(runs: &[Run]) -> Value {
+    let joined = |f: fn(&Run) -> &str| runs.iter().map(f).collect::<Vec<_>>().join("; ");
+    let mut stages: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+    for (stage, counts) in runs.iter().flat_map(|r| r.outcome.iter().flat_map(|o| &o.stages)) {
+        let sum = stages.entry(stage).or_default();
+        *sum = (sum.0 + counts.0, sum.1 + counts.1);
+    }
+    let counts = |(cases, differ): &(u32, u32)| json!({ "cases": cases, "differ": differ });
+    json!({
+        "backend": joined(|r| r.backend),
+        "adapter": joined(|r| &r.adapter),
+        "driver": joined(|r| &r.driver),
+        "lowering": joined(|r| &r.lowering),
+        "verdict": joined(|r| &r.verdict),
+        "stages": stages.iter().map(|(stage, c)| (stage.to_string(), counts(c))).collect::<serde_json::Map<_, _>>(),
+        "runs": runs.iter().map(run_json).collect::<Vec<_>>(),
+    })
 }
 
 fn run_json(run: &Run) -> Value {
