@@ -209,10 +209,14 @@ impl Context {
             self.look_alive()?;
             return mapped;
         }
-        let view = pending
-            .staging
-            .get_mapped_range(..)
-            .map_err(|e| Error::Gpu { what: "reading from the device".into(), reason: e.to_string() })?;
+        let view = match pending.staging.get_mapped_range(..) {
+            Ok(view) => view,
+            Err(e) => {
+                // A device that goes between the mapping and here takes the buffer with it.
+                self.look_alive()?;
+                return Err(Error::Gpu { what: "reading from the device".into(), reason: e.to_string() });
+            }
+        };
         out.copy_from_slice(&view[..out.len()]);
         drop(view);
         pending.staging.unmap();
