@@ -236,7 +236,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     // From here on thread 3*c + f owns cell c of heads 4*f .. 4*f+3.
     let exists = thread / 3u < cells;
-    var score = vec4<f32>(bitcast<f32>(LOWEST));
+    // By way of a variable: WGSL has no constant for -inf, and Tint says so.
+    var lowest = LOWEST;
+    var score = vec4<f32>(bitcast<f32>(lowest));
     if (exists) {
         let at = (thread % 3u) * 256u + thread / 3u * 4u;
         let s = v_add(v_add(stage[at], stage[at + 2u]), v_add(stage[at + 1u], stage[at + 3u]));
