@@ -8,7 +8,7 @@
 // binding 3  read     page table
 // binding 4  read     the piece
 // binding 5  write    gathered
-// workgroups: x = 64 words of a row's cells, y = row
+// workgroups: x = 64 words of a row's cells, y = row, z = slice of the words, for rows that x cannot count
 //
 // Order: words are copied; nothing is added.
 
@@ -19,8 +19,8 @@ struct Params {
     words: u32,      // words of a cell
     first_slot: u32, // of the piece
     slots: u32,      // of the piece
-    spare0: u32,
-    spare1: u32,
+    slice: u32,      // words that one layer of workgroups (z) copies
+    spare: u32,
 }
 
 struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
@@ -35,8 +35,9 @@ struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) at: vec3<u32>) {
     let row = at.y;
-    let entry = at.x / params.words;
-    let word = at.x % params.words;
+    let index = at.x + at.z * params.slice;
+    let entry = index / params.words;
+    let word = index % params.words;
     let step = steps[row];
     if (entry >= min(step.width, params.id_stride)) {
         return;
