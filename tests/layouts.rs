@@ -180,8 +180,8 @@ fn params() -> BTreeMap<&'static str, (usize, Fields)> {
                 words,
                 first_slot,
                 slots,
-                spare0,
-                spare1
+                slice,
+                spare
             }),
         ),
         (

@@ -427,3 +427,35 @@ fn memory_is_what_the_arrays_need() {
 #[cfg(feature = "wgpu")]
 #[path = "qsa_layer/device.rs"]
 mod device;
+
+/// Finite inputs whose products overflow: the same bytes, a NaN being a NaN. In particular a head does not become zeros.
+#[test]
+fn overflow_is_the_same_everywhere() {
+    let same = |what: &str, got: &[f32], want: &[f32]| {
+        let differ =
+            |&i: &usize| got[i].to_bits() != want[i].to_bits() && !(got[i].is_nan() && want[i].is_nan());
+        assert_eq!(got.len(), want.len(), "{what}");
+        if let Some(i) = (0..got.len()).find(differ) {
+            panic!("{what}: value {i} is {:e}, not {:e}", got[i], want[i]);
+        }
+    };
+    let mut random = Random::new(40);
+    for (head_dim, scale) in [(128, 1e34), (256, 1e38)] {
+        let shape = QsaShape { head_dim, budget: 125, ..SMALL };
+        let mut cache = OwnedCache::random(&mut random, &shape, KvFormat::F16, 300);
+        let OwnedKv::F16(k, _) = &mut cache.kv else { unreachable!("made as f16") };
+        k.iter_mut().filter(|k| **k & 0x7c00 > 0x3800).for_each(|k| *k += 12 << 10);
+        let mut window = OwnedWindow::random(&mut random, &shape, &[299, 170, 63, 1], true);
+        window.query.iter_mut().step_by(2).for_each(|q| *q *= scale);
+        let want = oracle(&shape, &cache, &window);
+        assert!(want.attention.iter().any(|y| y.is_nan()));
+        for target in common::exact_targets() {
+            let got = target.decode(&shape, &cache, &window);
+            for row in 0..want.steps.len() {
+                let what = format!("{}: partials of row {row}", target.name);
+                same(&what, &got.partials[row], &want.partials[row]);
+            }
+            same(&format!("{}: attention", target.name), &got.attention, &want.attention);
+        }
+    }
+}

@@ -245,7 +245,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         score = v_mul(s, vec4<f32>(params.scale));
     }
     workgroupBarrier();
-    stage[thread] = score;
+    stage[thread] = greater(vec4<f32>(bitcast<f32>(lowest)), score);
     for (var n = 96u; n >= 3u; n /= 2u) {
         workgroupBarrier();
         if (thread < n) {

@@ -8,7 +8,7 @@
 // binding 3  read     page table
 // binding 4  read     the piece
 // binding 5  write    gathered
-// workgroups: x and z = 64 words of a row's cells, y = row
+// workgroups: x = 64 words of a row's cells, y = row, z = slice of the words, for rows that x cannot count
 //
 // Order: words are copied; nothing is added.
 
@@ -19,8 +19,8 @@ struct Params {
     words: u32,      // words of a cell
     first_slot: u32, // of the piece
     slots: u32,      // of the piece
-    spare0: u32,
-    spare1: u32,
+    slice: u32,      // words that one layer of workgroups (z) copies
+    spare: u32,
 }
 
 struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
@@ -33,15 +33,11 @@ struct Step { pos: u32, n_kv: u32, n_bid: u32, width: u32 }
 @group(0) @binding(5) var<storage, read_write> gathered: array<u32>;
 
 @compute @workgroup_size(64)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) groups: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-) {
-    let row = group.y;
-    let at = (group.z * groups.x + group.x) * 64u + thread;
-    let entry = at / params.words;
-    let word = at % params.words;
+fn main(@builtin(global_invocation_id) at: vec3<u32>) {
+    let row = at.y;
+    let index = at.x + at.z * params.slice;
+    let entry = index / params.words;
+    let word = index % params.words;
     let step = steps[row];
     if (entry >= min(step.width, params.id_stride)) {
         return;

@@ -40,6 +40,11 @@ var<workgroup> maxima: array<f32, 1024>;
 var<workgroup> sums: array<f32, 1024>;
 var<workgroup> factors: array<f32, 1024>;
 
+// By its bits: `!=` is false for a NaN here, and a head that overflowed would come out as zeros.
+fn is_zero(x: f32) -> bool {
+    return (bitcast<u32>(x) << 1u) == 0u;
+}
+
 fn rescaled(value: vec2<f32>, factor: f32, sum: vec2<f32>) -> vec2<f32> {
     let next = vec2<f32>(f_fma(value.x, factor, sum.x), f_fma(value.y, factor, sum.y));
     return select(next, sum, factor < 0.0);
@@ -64,12 +69,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
     var most = 0u;
     for (var k = 0u; k < chunks; k++) {
-        most = max(most, select(0u, order_key(maxima[k]), sums[k] != 0.0));
+        most = max(most, select(0u, order_key(maxima[k]), !is_zero(sums[k])));
     }
     // The value behind an order key; +0 where the order has one zero.
     let m = bitcast<f32>(select(~most, most ^ 0x80000000u, (most & 0x80000000u) != 0u));
     for (var k = thread; k < chunks; k += THREADS) {
-        factors[k] = select(SKIP, f_exp(f_sub(maxima[k], m)), sums[k] != 0.0);
+        factors[k] = select(SKIP, f_exp(f_sub(maxima[k], m)), !is_zero(sums[k]));
     }
     workgroupBarrier();
 
@@ -107,7 +112,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 
     var y = vec2<f32>(0.0);
-    if (l != 0.0) {
+    if (!is_zero(l)) {
         y = vec2<f32>(f_div(sum.x, l), f_div(sum.y, l));
     }
     let at = (row * params.q_heads + head) * PAIRS + thread;

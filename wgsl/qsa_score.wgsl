@@ -81,8 +81,11 @@ fn finish(row: u32, column: u32, d: vec4<f32>) {
     } else if (block >= step.n_bid) {
         return;
     }
-    if (block < params.score_stride) {
-        scores[row * params.score_stride + block] = s;
+    // A step record beyond the rows that are encoded may be live: bounds checks may turn what it would write into a
+    // write of the last score.
+    let at = row * params.score_stride + block;
+    if (block < params.score_stride && at < arrayLength(&scores)) {
+        scores[at] = s;
     }
 }
 

@@ -157,19 +157,22 @@ pub(super) fn choose(context: &Context, candidates: &[Lowering]) -> Result<(Lowe
             Some(found) => found.clone(),
             None => {
                 let cases = cases.get_or_insert_with(|| Cases::new(Op::ALL.to_vec()));
-                let found = match cases.run(context, lowering) {
-                    Ok(found) => found,
-                    // Says nothing about the arithmetic, and may not happen again.
-                    Err(e @ (Error::DeviceLost { .. } | Error::OutOfMemory { .. })) => return Err(e),
+                match cases.run(context, lowering) {
+                    Ok(found) => {
+                        known.insert(key, found.clone());
+                        found
+                    }
+                    // Says nothing about the arithmetic. A limit is the caller's choice, for this device alone.
+                    Err(e @ (Error::DeviceLost { .. } | Error::OutOfMemory { .. } | Error::Limit { .. })) => {
+                        return Err(e);
+                    }
                     // A driver that cannot compile the probe cannot compile the kernels either, but perhaps can under
-                    // another lowering.
+                    // another lowering. Not kept: the next device may have other limits, or the driver a better day.
                     Err(e) => {
                         let case = "running the probe".into();
                         (Verdict::Refused { case, detail: e.to_string() }, usize::MAX)
                     }
-                };
-                known.insert(key, found.clone());
-                found
+                }
             }
         };
         log::debug!("{}: {lowering}: {verdict}, {wrong} wrong", context.info().name);

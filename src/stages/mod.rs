@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result, check};
 use crate::gpu::{Context, Pipeline};
-use crate::shape::Step;
+use crate::shape::{BLOCK_CELLS, MAX_CELLS, Step};
 
 pub use qsa_attend::{KvBuffers, QsaAttend};
 pub use qsa_decode::{DecodeBuffers, KvPieces, QsaDecode, QsaDecodeBound, QsaScratch, Stage};
@@ -36,6 +36,7 @@ pub const STEPS_BYTES: u64 = ROW_TILE as u64 * size_of::<Step>() as u64;
 /// A stage bound to its buffers: one dispatch.
 #[derive(Debug, Clone)]
 pub(crate) struct Dispatch {
+    ctx: Context,
     pipeline: Arc<Pipeline>,
     bind_group: wgpu::BindGroup,
 }
@@ -55,13 +56,16 @@ impl Dispatch {
             resources.push(wgpu::BindingResource::Buffer((*b).clone()));
         }
         let bind_group = pipeline.bind(ctx, &resources)?;
-        Ok(Dispatch { pipeline: pipeline.clone(), bind_group })
+        Ok(Dispatch { ctx: ctx.clone(), pipeline: pipeline.clone(), bind_group })
     }
 
-    pub(crate) fn encode(&self, pass: &mut wgpu::ComputePass<'_>, groups: [u32; 3]) {
+    /// Checks the workgroups first: wgpu would report them where the caller ends the encoder.
+    pub(crate) fn encode(&self, pass: &mut wgpu::ComputePass<'_>, groups: [u32; 3]) -> Result<()> {
+        self.ctx.check_dispatch(groups)?;
         pass.set_pipeline(&self.pipeline.raw);
         pass.set_bind_group(0, &self.bind_group, &[]);
         pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        Ok(())
     }
 }
 
@@ -91,6 +95,12 @@ pub(crate) fn check_binding(
 pub(crate) fn check_extent(rows: u32, cells: u32, capacity: u32) -> Result<()> {
     check((1..=ROW_TILE).contains(&rows), "rows", format!("1 to {ROW_TILE}"), rows)?;
     check((1..=capacity).contains(&cells), "max_cells", format!("1 to {capacity}"), cells)
+}
+
+/// Checks the completed blocks that something is made for: what the levels of the selection can count.
+pub(crate) fn check_blocks(blocks: u32) -> Result<()> {
+    let most = MAX_CELLS / BLOCK_CELLS;
+    check(blocks <= most, "blocks", format!("at most {most}"), blocks)
 }
 
 /// A binding of a whole buffer.

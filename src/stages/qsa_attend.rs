@@ -196,7 +196,6 @@ impl QsaAttendBound {
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32, max_cells: u32) -> Result<()> {
         check_extent(rows, max_cells, MAX_CELLS)?;
         let chunks = max_cells.min(self.shape.max_width()).div_ceil(CHUNK_CELLS);
-        self.dispatch.encode(pass, [chunks, rows, self.shape.kv_heads * self.tiles]);
-        Ok(())
+        self.dispatch.encode(pass, [chunks, rows, self.shape.kv_heads * self.tiles])
     }
 }

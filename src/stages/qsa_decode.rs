@@ -80,6 +80,7 @@ impl QsaScratch {
     pub fn new(ctx: &Context, shape: &QsaShape, rows: u32, blocks: u32) -> Result<Self> {
         shape.check()?;
         check((1..=ROW_TILE).contains(&rows), "rows", format!("1 to {ROW_TILE}"), rows)?;
+        super::check_blocks(blocks)?;
         let buffer = |what: &str, row_bytes: u64| {
             let bytes = row_bytes * u64::from(rows);
             check_limit(ctx, what, bytes)?;
@@ -177,8 +178,19 @@ impl QsaDecode {
         let b = buffers;
         let blocks = b.keys.blocks();
         check(scratch.blocks == blocks, "scratch.blocks", blocks, scratch.blocks)?;
-        for (what, pieces) in [("kv.k", &b.kv.k), ("kv.v", &b.kv.v)] {
+        // What an array lacks would be read from memory that holds something else.
+        let slots = |pieces: &[KvPiece<'_>]| pieces.iter().map(|p| u64::from(p.slots)).sum::<u64>();
+        let arrays = [
+            ("kv.k", &b.kv.k),
+            ("kv.v", &b.kv.v),
+            ("kv.k_scale", &b.kv.k_scale),
+            ("kv.v_scale", &b.kv.v_scale),
+        ];
+        let used = if b.kv.format == KvFormat::Int8 { 4 } else { 2 };
+        for (what, pieces) in &arrays[..used] {
             check(!pieces.is_empty(), what, "at least one piece", "none")?;
+            let (expected, got) = (slots(&b.kv.k), slots(pieces));
+            check(got == expected, what, format!("{expected} cells, as in kv.k"), format!("{got} cells"))?;
         }
         // The stages know one row; here it is known how many there can be.
         let rows = |what: &str, b: &BufferBinding<'_>, row_bytes: u32| {

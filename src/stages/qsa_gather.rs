@@ -27,10 +27,10 @@ pub struct GatherParams {
     pub first_slot: u32,
     /// Slots of the piece.
     pub slots: u32,
+    /// Words that one layer of workgroups copies.
+    pub slice: u32,
     /// Not used.
-    pub spare0: u32,
-    /// Not used.
-    pub spare1: u32,
+    pub spare: u32,
 }
 
 /// A part of an array: consecutive slots in one buffer.
@@ -54,7 +54,7 @@ pub struct QsaGather {
 #[derive(Debug)]
 pub struct QsaGatherBound {
     pieces: Vec<Dispatch>,
-    groups: u32,
+    groups: [u32; 2],
 }
 
 impl QsaGather {
@@ -99,6 +99,10 @@ impl QsaGather {
         check_binding("ids", ids, u64::from(id_stride) * 4, BufferUsages::STORAGE)?;
         check_binding("page_table", page_table, 4, BufferUsages::STORAGE)?;
         check_binding("gathered", out, u64::from(id_stride * words) * 4, BufferUsages::STORAGE)?;
+        // A row of wide cells has more words than one dimension of a dispatch can count.
+        let most = self.ctx.limits().max_compute_workgroups_per_dimension.max(1);
+        let all = (id_stride * words).div_ceil(64);
+        let groups = all.clamp(1, most);
         let mut first_slot = 0;
         let mut bound = Vec::new();
         for piece in pieces {
@@ -115,14 +119,14 @@ impl QsaGather {
                 words,
                 first_slot,
                 slots: piece.slots,
-                spare0: 0,
-                spare1: 0,
+                slice: groups * 64,
+                spare: 0,
             };
             let buffers = [steps, ids, page_table, &piece.buffer, out];
             bound.push(Dispatch::new(&self.ctx, &self.pipeline, "qsa_gather", &params, &buffers)?);
             first_slot += piece.slots;
         }
-        Ok(QsaGatherBound { pieces: bound, groups: (id_stride * words).div_ceil(64) })
+        Ok(QsaGatherBound { pieces: bound, groups: [groups, all.div_ceil(groups)] })
     }
 }
 
@@ -134,9 +138,7 @@ impl QsaGatherBound {
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32) -> Result<()> {
         check_extent(rows, 1, MAX_CELLS)?;
         for piece in &self.pieces {
-            // One dimension of a dispatch ends at 65,535.
-            let x = self.groups.min(1 << 15);
-            piece.encode(pass, [x, rows, self.groups.div_ceil(x)]);
+            piece.encode(pass, [self.groups[0], rows, self.groups[1]])?;
         }
         Ok(())
     }

@@ -132,7 +132,6 @@ impl QsaMergeBound {
     /// [`Error::Invalid`](crate::Error::Invalid) when `rows` is 0 or too large.
     pub fn encode(&self, pass: &mut wgpu::ComputePass<'_>, rows: u32) -> Result<()> {
         check_extent(rows, 1, MAX_CELLS)?;
-        self.dispatch.encode(pass, [self.q_heads, rows, 1]);
-        Ok(())
+        self.dispatch.encode(pass, [self.q_heads, rows, 1])
     }
 }

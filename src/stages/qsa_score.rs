@@ -68,7 +68,8 @@ impl QsaKeys {
             format!("{} values", pooled.len()),
         )?;
         check(dead.len() == dim, "dead", format!("{dim} values"), format!("{} values", dead.len()))?;
-        let blocks = (pooled.len() / dim) as u32;
+        let blocks = u32::try_from(pooled.len() / dim).unwrap_or(u32::MAX);
+        super::check_blocks(blocks)?;
         // A stride that is a multiple of 8 columns keeps every lane's row on a cache line.
         let room = (ctx.max_binding() / COLUMN_BYTES / 8 * 8) as u32;
         check(room >= 8, "max_binding", "at least 4096 bytes", ctx.max_binding())?;
@@ -230,7 +231,7 @@ impl QsaScoreBound {
             // The fewest rows a workgroup that take the window in one go, else the most.
             let enough = piece.dispatches.iter().find(|(take, _)| *take >= rows);
             if let (Some((take, dispatch)), 1..) = (enough.or(piece.dispatches.last()), wanted) {
-                dispatch.encode(pass, [wanted.div_ceil(COLUMNS), rows.div_ceil(*take), 1]);
+                dispatch.encode(pass, [wanted.div_ceil(COLUMNS), rows.div_ceil(*take), 1])?;
             }
         }
         Ok(())

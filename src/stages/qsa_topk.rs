@@ -152,6 +152,7 @@ impl QsaTopk {
         ids: &wgpu::BufferBinding<'_>,
         scratch: [&wgpu::BufferBinding<'_>; 2],
     ) -> Result<QsaTopkBound> {
+        super::check_blocks(blocks)?;
         let s = survivors(&self.shape);
         let plan = plan(blocks + 1, s);
         let id_stride = Self::id_stride(&self.shape);
@@ -207,7 +208,7 @@ impl QsaTopkBound {
             let parts = if i == last { 1 } else { items.div_ceil(level.part) };
             // Every row is the identity: only the last level has something to write.
             if i == last || max_cells > self.max_width {
-                dispatch.encode(pass, [parts, rows, 1]);
+                dispatch.encode(pass, [parts, rows, 1])?;
             }
             items = parts * self.survivors;
         }

@@ -746,3 +746,112 @@ fn threads_share_a_device() {
         });
     }
 }
+
+/// A caller's f16 cache in two halves, bound and decoded once under step records of the test's choice.
+fn decode_halves(
+    ctx: &Context,
+    shape: &QsaShape,
+    cache: &OwnedCache,
+    window: &OwnedWindow,
+    records: &[Step],
+) -> (Vec<f32>, Vec<f32>) {
+    let rows = window.positions.len();
+    let OwnedKv::F16(k, v) = &cache.kv else { unreachable!("made as f16") };
+    let slots = cache.view().slots(shape) / 2;
+    let cell = (shape.kv_heads * shape.head_dim) as usize;
+    let halves =
+        [k, v].map(|d| [&d[..slots * cell], &d[slots * cell..]].map(|d| ctx.storage("half", d).unwrap()));
+    let pieces = |i: usize| -> Vec<_> {
+        let last = cache.view().slots(shape) - slots;
+        let each = halves[i].iter().zip([slots, last]);
+        each.map(|(b, slots)| KvPiece { buffer: whole(b), slots: slots as u32 }).collect()
+    };
+    let keys = QsaKeys::import(ctx, shape, &cache.pooled, &cache.dead).unwrap();
+    let scratch = QsaScratch::new(ctx, shape, rows as u32, keys.blocks()).unwrap();
+    let steps = step_buffer(ctx, records);
+    let pages = ctx.storage("pages", &cache.page_table).unwrap();
+    let query = ctx.storage("query", &window.query).unwrap();
+    let index_query = ctx.storage("index_query", &window.index_query).unwrap();
+    let out = ctx.zeros("out", 4 * window.query.len() as u64).unwrap();
+    let buffers = DecodeBuffers {
+        steps: whole(&steps),
+        keys: &keys,
+        kv: KvPieces { format: KvFormat::F16, k: pieces(0), k_scale: vec![], v: pieces(1), v_scale: vec![] },
+        page_table: whole(&pages),
+        index_query: whole(&index_query),
+        query: whole(&query),
+        gate: None,
+        out: whole(&out),
+        format: OutputFormat::F32,
+    };
+    let stage = QsaDecode::new(ctx, shape, KvFormat::F16).unwrap();
+    let bound = stage.bind(&buffers, &scratch).unwrap();
+    submit(ctx, |pass| bound.encode(pass, rows as u32, cache.cells).unwrap());
+    let short =
+        DecodeBuffers { kv: KvPieces { v: pieces(1)[..1].to_vec(), ..buffers.kv.clone() }, ..buffers };
+    assert!(matches!(stage.bind(&short, &scratch), Err(Error::Invalid { what, .. }) if what == "kv.v"));
+    let scores = ctx.read(&scratch.scores, 0, rows * QsaScore::stride(keys.blocks()) as usize).unwrap();
+    (scores, ctx.read(&out, 0, window.query.len()).unwrap())
+}
+
+/// A row's cells that have more words than one dimension of a dispatch can count, as 16 KV heads of 256 f16 have at a
+/// budget of 2,048 where that is 65,535 workgroups; here a device with less shows it sooner.
+#[test]
+fn wide_cells_are_gathered() {
+    let shape = QsaShape { q_heads: 16, kv_heads: 16, head_dim: 256, ..SMALL };
+    let mut random = Random::new(41);
+    let cache = OwnedCache::random(&mut random, &shape, KvFormat::F16, 200);
+    let window = OwnedWindow::random(&mut random, &shape, &[199], false);
+    let want = oracle(&shape, &cache, &window);
+    let limits = wgpu::Limits { max_compute_workgroups_per_dimension: 256, ..Default::default() };
+    for ctx in open_all(&Options { limits: Limits::Custom(Box::new(limits)), ..Options::default() }) {
+        let (_, out) = decode_halves(&ctx, &shape, &cache, &window, &want.steps);
+        assert_same(&ctx.info().name, &out, &want.attention);
+    }
+}
+
+/// Records beyond the rows of an encoding are not looked at, whatever they hold.
+#[test]
+fn live_records_beyond_the_rows() {
+    let mut random = Random::new(42);
+    let cache = OwnedCache::random(&mut random, &SMALL, KvFormat::F16, 300);
+    for rows in [1, 3] {
+        let window = OwnedWindow::random(&mut random, &SMALL, &vec![299; rows], false);
+        let want = oracle(&SMALL, &cache, &window);
+        for (name, ctx) in contexts() {
+            let (scores, out) = decode_halves(ctx, &SMALL, &cache, &window, &[want.steps[0]; 16]);
+            assert_same(name, &scores, &want.scores.concat());
+            assert_same(name, &out, &want.attention);
+        }
+    }
+}
+
+/// What a device was not asked to have says nothing about the adapter.
+#[test]
+fn a_limit_is_no_verdict() {
+    for index in 0.. {
+        let choice = AdapterChoice::Index(index);
+        // With features of its own, so that no other test's probe has the answer already.
+        let features = wgpu::Features::TIMESTAMP_QUERY;
+        let one = wgpu::Limits { max_compute_invocations_per_workgroup: 1, ..Default::default() };
+        let small = Options { limits: Limits::Custom(Box::new(one)), features, ..Options::default() };
+        match block_on(Context::open(&choice, &small)) {
+            Err(Error::NoAdapter { .. }) => break,
+            got => assert!(matches!(got, Err(Error::Limit { .. })), "{got:?}"),
+        }
+        block_on(Context::open(&choice, &Options { features, ..Options::default() })).unwrap();
+    }
+}
+
+/// More blocks than the longest context has: an error, not a selection that wraps around.
+#[test]
+fn too_many_blocks() {
+    let most = MAX_CELLS / 4;
+    for (_, ctx) in contexts() {
+        QsaScratch::new(ctx, &SMALL, 1, most).unwrap();
+        for blocks in [most + 1, u32::MAX] {
+            let error = QsaScratch::new(ctx, &SMALL, 1, blocks).unwrap_err();
+            assert!(matches!(&error, Error::Invalid { what, .. } if what == "blocks"), "{error}");
+        }
+    }
+}
