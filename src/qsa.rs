@@ -258,7 +258,7 @@ impl QsaLayer {
     /// clock is used.
     ///
     /// # Errors
-    /// As [`QsaLayer::decode`]; [`Error::Invalid`] when the window has more rows than one submission takes.
+    /// As [`QsaLayer::decode`]; on an adapter, [`Error::Invalid`] when the window has more than 16 rows.
     pub fn profile(&mut self, window: &Window<'_>, runs: usize, repeat: u32) -> Result<Profile> {
         let steps = window.steps(&self.shape, self.cells)?;
         let (runs, repeat) = (runs.max(1), repeat.max(1));

@@ -5,7 +5,7 @@
 //! context: positions and widths are read from the step records in device memory.
 //!
 //! Up to [`ROW_TILE`] rows are encoded at a time. Their step records are a uniform array of [`ROW_TILE`] [`Step`]s
-//! (256 bytes); a record with `n_kv = 0` is no row, and nothing is written for it.
+//! (256 bytes); a record of zeros is no row, and nothing is written for it.
 
 pub mod qsa_attend;
 pub mod qsa_decode;
