@@ -146,6 +146,7 @@ pub mod golden;
 #[cfg(feature = "wgpu")]
 pub mod gpu;
 pub mod qsa;
+pub mod quant;
 pub mod reference;
 pub mod shape;
 #[cfg(feature = "wgpu")]

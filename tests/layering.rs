@@ -11,6 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("exact", &[]),
     ("shape", &["error"]),
+    ("quant", &["error", "exact"]),
     ("reference", &["error", "exact", "shape"]),
     ("cpu", &["error", "exact", "shape"]),
     // The conformance probe knows the results from `exact`.

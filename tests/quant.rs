@@ -1,0 +1,123 @@
+//! The block formats: values against ggml's, bit for bit.
+
+use std::collections::BTreeSet;
+
+use samebits::golden::Random;
+use samebits::quant::{Format, tables};
+use samebits::{Error, exact};
+use sha2::{Digest, Sha256};
+
+fn digest(values: &[f32]) -> String {
+    Sha256::digest(bytemuck::cast_slice::<f32, u8>(values)).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Blocks of random bits with finite scales; the digests are of the Python package `gguf`.
+#[test]
+fn random_blocks_are_the_python_packages() {
+    const BLOCKS: usize = 4096;
+    let mut seen = 0;
+    for line in include_str!("golden/dequantise.txt").lines() {
+        let (name, expected) = line.split_once(' ').unwrap();
+        let format = Format::ALL.into_iter().find(|f| f.name() == name).unwrap();
+        let blocks = random_blocks(format, BLOCKS);
+        let mut out = vec![0.0; BLOCKS * format.block_values()];
+        format.dequantize(&blocks, &mut out).unwrap();
+        assert_eq!(digest(&out), expected, "{name}");
+        seen += 1;
+    }
+    assert_eq!(seen, 13, "every format but Q2_0");
+}
+
+/// Bytes that hold the highest exponent bits of a block's f16 scales.
+fn exponent_bytes(format: Format) -> &'static [usize] {
+    match format {
+        Format::Iq1M => &[55],
+        Format::Q6K => &[209],
+        Format::Q4K | Format::Q5K | Format::Q5_1 => &[1, 3],
+        _ => &[1],
+    }
+}
+
+fn random_blocks(format: Format, blocks: usize) -> Vec<u8> {
+    let mut random = Random::new(7);
+    let size = format.block_bytes();
+    let mut bytes: Vec<u8> = (0..blocks * size / 8).flat_map(|_| random.bits().to_le_bytes()).collect();
+    for block in bytes.chunks_exact_mut(size) {
+        exponent_bytes(format).iter().for_each(|&at| block[at] &= 0xbf);
+    }
+    bytes
+}
+
+/// All codes, with all bytes of a block: ggml's Q2_0 has no second source, so it is spelled out.
+#[test]
+fn q2_0_is_code_less_one_times_scale() {
+    for byte in 0..=255u8 {
+        let mut block = [byte; 18];
+        block[..2].copy_from_slice(&exact::f32_to_f16(0.75).to_le_bytes());
+        let mut out = [0.0; 64];
+        Format::Q2_0.dequantize(&block, &mut out).unwrap();
+        for four in out.chunks_exact(4) {
+            let expected = [byte & 3, byte >> 2 & 3, byte >> 4 & 3, byte >> 6].map(|code| match code {
+                0 => -0.75,
+                1 => 0.0,
+                2 => 0.75,
+                _ => 1.5,
+            });
+            assert_eq!(four, expected);
+        }
+    }
+}
+
+#[test]
+fn codebooks_have_no_word_twice() {
+    fn distinct<T: Ord + Copy>(words: &[T]) -> bool {
+        words.iter().copied().collect::<BTreeSet<T>>().len() == words.len()
+    }
+    assert!(distinct(&tables::IQ1S_GRID) && distinct(&tables::IQ2S_GRID) && distinct(&tables::IQ2XS_GRID));
+    assert!(distinct(&tables::IQ2XXS_GRID) && distinct(&tables::IQ3S_GRID) && distinct(&tables::IQ3XXS_GRID));
+    assert!(distinct(&tables::IQ4NL_VALUES));
+}
+
+#[test]
+fn type_numbers_lead_back() {
+    for format in Format::ALL {
+        assert_eq!(Format::from_ggml(format.ggml_type()), Some(format));
+    }
+    // F32 and a number that is no type.
+    assert_eq!((Format::from_ggml(0), Format::from_ggml(u32::MAX)), (None, None));
+}
+
+#[test]
+fn a_scale_that_is_no_number_is_found() {
+    for format in Format::ALL {
+        let mut blocks = random_blocks(format, 8);
+        assert_eq!(format.bad_scale(&blocks), None, "{}", format.name());
+        let at = 5 * format.block_bytes();
+        // An exponent of ones: infinite or NaN.
+        match format {
+            // The scale is in the high halves of four words.
+            Format::Iq1M => {
+                blocks[at + 55] = 0x7f;
+                blocks[at + 53] |= 0xf0;
+            }
+            Format::Q6K => blocks[at + 209] = 0x7c,
+            _ => blocks[at + exponent_bytes(format).last().unwrap()] = 0x7c,
+        }
+        assert_eq!(format.bad_scale(&blocks), Some(5), "{}", format.name());
+    }
+}
+
+#[test]
+fn lengths_that_do_not_fit_are_named() {
+    for format in Format::ALL {
+        let values = format.block_values();
+        let mut out = vec![0.0; values];
+        let short = vec![0; format.block_bytes() - 1];
+        let error = format.dequantize(&short, &mut out).unwrap_err();
+        assert!(matches!(&error, Error::Invalid { what, .. } if what.contains(format.name())), "{error}");
+        assert!(matches!(format.bytes(values + 1), Err(Error::Invalid { .. })));
+        assert!(matches!(format.dequantize(&[], &mut out[1..]), Err(Error::Invalid { .. })));
+        assert_eq!(format.bytes(3 * values).unwrap(), 3 * format.block_bytes());
+        format.dequantize(&[], &mut []).unwrap();
+    }
+}
