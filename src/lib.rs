@@ -142,6 +142,7 @@
 pub mod cpu;
 pub mod error;
 pub mod exact;
+pub mod gguf;
 pub mod golden;
 #[cfg(feature = "wgpu")]
 pub mod gpu;

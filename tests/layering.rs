@@ -14,6 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("quant", &["error", "exact"]),
     ("reference", &["error", "exact", "shape"]),
     ("cpu", &["error", "exact", "shape"]),
+    ("gguf", &["error"]),
     // The conformance probe knows the results from `exact`.
     ("gpu", &["error", "exact"]),
     ("stages", &["error", "exact", "gpu", "shape"]),

@@ -2,13 +2,38 @@
 
 use std::collections::BTreeSet;
 
+use samebits::gguf::Gguf;
 use samebits::golden::Random;
 use samebits::quant::{Format, tables};
 use samebits::{Error, exact};
 use sha2::{Digest, Sha256};
 
+const MIXED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/experts-mixed.gguf");
+
 fn digest(values: &[f32]) -> String {
     Sha256::digest(bytemuck::cast_slice::<f32, u8>(values)).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Real weights, quantised by ggml; the digests are of ggml's `to_float`.
+#[test]
+fn real_weights_are_ggmls() {
+    let file = Gguf::open(MIXED).unwrap();
+    let mut formats = BTreeSet::new();
+    for line in include_str!("data/experts-mixed.sha256.txt").lines() {
+        // TENSOR FORMAT expert N sha256 of the f32 values DIGEST
+        let words: Vec<&str> = line.split(' ').collect();
+        let tensor = file.tensor(words[0]).unwrap_or_else(|| panic!("no tensor {}", words[0]));
+        let format = Format::from_ggml(tensor.ggml_type).unwrap();
+        assert_eq!(format.name(), words[1]);
+        let values = (tensor.shape[0] * tensor.shape[1]) as usize;
+        let bytes = format.bytes(values).unwrap();
+        let expert: usize = words[3].parse().unwrap();
+        let mut out = vec![0.0; values];
+        format.dequantize(&file.data(words[0]).unwrap()[expert * bytes..][..bytes], &mut out).unwrap();
+        assert_eq!(digest(&out), *words.last().unwrap(), "{line}");
+        formats.insert(format);
+    }
+    assert_eq!(formats.len(), 13, "every format but Q6_K: {formats:?}");
 }
 
 /// Blocks of random bits with finite scales; the digests are of the Python package `gguf`.
