@@ -155,7 +155,7 @@ pub mod stages;
 
 pub use error::{Error, Result};
 pub use qsa::{Backend, Decoded, Profile, QsaLayer, Trace};
-pub use shape::{KvCells, KvFormat, QsaCache, QsaShape, Step, Window};
+pub use shape::{ExpertShape, KvCells, KvFormat, QsaCache, QsaShape, Routing, Step, Window};
 #[cfg(feature = "wgpu")]
 pub use wgpu;
 

@@ -3,6 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use crate::error::{Error, Result, check};
+use crate::quant::Format;
 
 /// Lanes over which every inner product is spread; part of the definition of the sums.
 pub const LANES: usize = 32;
@@ -334,5 +335,115 @@ impl Window<'_> {
                 shape.step(pos)
             })
             .collect()
+    }
+}
+
+/// The most experts that a layer has.
+pub const MAX_EXPERTS: u32 = 4096;
+/// The longest row of an expert's matrices, in values.
+pub const MAX_COLUMNS: u32 = 32_768;
+/// The most (token, expert) entries of a window.
+pub const MAX_ENTRIES: usize = 1 << 20;
+
+/// Sizes and formats of a layer's experts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ExpertShape {
+    /// Values of a token: columns of gate and up, rows of down. A multiple of 32 and of the blocks of `gate` and `up`.
+    pub n_embd: u32,
+    /// Rows of gate and up, columns of down. A multiple of 32 and of the block of `down`.
+    pub n_ff: u32,
+    /// Experts: 1 to [`MAX_EXPERTS`].
+    pub experts: u32,
+    /// Format of the gate matrices.
+    pub gate: Format,
+    /// Format of the up matrices.
+    pub up: Format,
+    /// Format of the down matrices.
+    pub down: Format,
+}
+
+impl ExpertShape {
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the first field that does not fit.
+    pub fn check(&self) -> Result<()> {
+        let columns = |what: &str, n: u32, formats: &[Format]| {
+            check((1..=MAX_COLUMNS).contains(&n), what, format!("1 to {MAX_COLUMNS}"), n)?;
+            check(n.is_multiple_of(32), what, "a multiple of 32", n)?;
+            formats.iter().try_for_each(|f| {
+                let block = f.block_values() as u32;
+                check(
+                    n.is_multiple_of(block),
+                    what,
+                    format!("a multiple of {block}, the block of {}", f.name()),
+                    n,
+                )
+            })
+        };
+        columns("shape.n_embd", self.n_embd, &[self.gate, self.up])?;
+        columns("shape.n_ff", self.n_ff, &[self.down])?;
+        check(
+            (1..=MAX_EXPERTS).contains(&self.experts),
+            "shape.experts",
+            format!("1 to {MAX_EXPERTS}"),
+            self.experts,
+        )
+    }
+
+    /// Bytes of one expert's matrix of `rows` rows of `columns` values.
+    fn matrix(format: Format, rows: u32, columns: u32) -> u64 {
+        u64::from(rows) * (columns as usize / format.block_values() * format.block_bytes()) as u64
+    }
+
+    /// Bytes of one expert's gate matrix.
+    pub fn gate_bytes(&self) -> u64 {
+        Self::matrix(self.gate, self.n_ff, self.n_embd)
+    }
+
+    /// Bytes of one expert's up matrix.
+    pub fn up_bytes(&self) -> u64 {
+        Self::matrix(self.up, self.n_ff, self.n_embd)
+    }
+
+    /// Bytes of one expert's down matrix.
+    pub fn down_bytes(&self) -> u64 {
+        Self::matrix(self.down, self.n_embd, self.n_ff)
+    }
+}
+
+/// Which experts the tokens of a window go to, borrowed.
+#[derive(Debug, Clone, Copy)]
+pub struct Routing<'a> {
+    /// Experts of a token.
+    pub used: u32,
+    /// Experts `[T][used]`, in the router's order.
+    pub experts: &'a [u32],
+    /// Weights of their outputs `[T][used]`.
+    pub weights: &'a [f32],
+}
+
+impl Routing<'_> {
+    /// Checks the arrays and every expert against a window of `tokens` tokens.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the field, what was expected and what came.
+    pub fn check(&self, shape: &ExpertShape, tokens: usize) -> Result<()> {
+        check(tokens > 0, "tokens", "at least 1", tokens)?;
+        check(self.used > 0, "routing.used", "at least 1", self.used)?;
+        let entries = tokens.saturating_mul(self.used as usize);
+        check(entries <= MAX_ENTRIES, "routing", format!("at most {MAX_ENTRIES} entries"), entries)?;
+        let len = |what: &str, got: usize| {
+            check(got == entries, what, format!("{entries} values"), format!("{got} values"))
+        };
+        len("routing.experts", self.experts.len())?;
+        len("routing.weights", self.weights.len())?;
+        for (i, &expert) in self.experts.iter().enumerate() {
+            if expert >= shape.experts {
+                let what = format!("routing.experts[{i}]");
+                return Err(Error::invalid(what, format!("below {}", shape.experts), expert));
+            }
+        }
+        Ok(())
     }
 }

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 const ALLOWED: &[(&str, &[&str])] = &[
     ("error", &[]),
     ("exact", &[]),
-    ("shape", &["error"]),
+    ("shape", &["error", "quant"]),
     ("quant", &["error", "exact"]),
-    ("reference", &["error", "exact", "shape"]),
-    ("cpu", &["error", "exact", "shape"]),
+    ("reference", &["error", "exact", "quant", "shape"]),
+    ("cpu", &["error", "exact", "quant", "shape"]),
     ("gguf", &["error"]),
     // The conformance probe knows the results from `exact`.
     ("gpu", &["error", "exact"]),
-    ("stages", &["error", "exact", "gpu", "shape"]),
+    ("stages", &["error", "exact", "gpu", "quant", "shape"]),
     ("qsa", &["cpu", "error", "exact", "gpu", "shape", "stages"]),
     ("golden", &["error", "exact", "qsa", "shape"]),
 ];

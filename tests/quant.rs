@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use samebits::gguf::Gguf;
 use samebits::golden::Random;
-use samebits::quant::{Format, tables};
+use samebits::quant::{Format, Minimum, tables};
 use samebits::{Error, exact};
 use sha2::{Digest, Sha256};
 
@@ -144,5 +144,69 @@ fn lengths_that_do_not_fit_are_named() {
         assert!(matches!(format.dequantize(&[], &mut out[1..]), Err(Error::Invalid { .. })));
         assert_eq!(format.bytes(3 * values).unwrap(), 3 * format.block_bytes());
         format.dequantize(&[], &mut []).unwrap();
+    }
+}
+
+/// A call is the dequantised values in integers: each value is the scale times the factor times the code, as exactly as
+/// the at most four roundings of the dequantisation allow.
+#[test]
+fn calls_hold_the_dequantised_values() {
+    for format in Format::ALL {
+        let blocks = random_blocks(format, 512);
+        let n = 512 * format.block_values();
+        let mut values = vec![0.0; n];
+        format.dequantize(&blocks, &mut values).unwrap();
+        let mut seen = vec![0; n];
+        for k in 0..format.calls(n) {
+            let call = format.call(&blocks, k);
+            for (j, &code) in call.codes.iter().enumerate() {
+                let at = 32 * format.activation_block(k) + j;
+                // Half of a block of IQ4_NL.
+                if format.call_values() == 16 && j % 16 / 8 != k % 2 {
+                    assert_eq!(code, 0);
+                    continue;
+                }
+                let scales = call.scales.map(f64::from);
+                let factor = match format {
+                    Format::Iq2Xxs => scales[0] / 8.0,
+                    Format::Iq2Xs | Format::Iq2S => (scales[j / 16] + 0.5) / 4.0,
+                    Format::Iq3Xxs => (scales[0] + 0.5) / 2.0,
+                    Format::Iq1M | Format::Q6K => scales[j / 16],
+                    _ => scales[0],
+                };
+                let product = f64::from(call.scale) * factor * f64::from(code);
+                let minimum = match call.minimum {
+                    Minimum::None => 0.0,
+                    Minimum::Codes { scale, factor } => -f64::from(scale) * f64::from(factor),
+                    Minimum::Sum { scale } => f64::from(scale),
+                };
+                let bound = 4.0 * (product.abs() + minimum.abs()) * 2f64.powi(-24);
+                let difference = f64::from(values[at]) - (product + minimum);
+                assert!(difference.abs() <= bound, "{} {at}: {difference:e} > {bound:e}", format.name());
+                seen[at] += 1;
+            }
+        }
+        assert!(seen.iter().all(|&n| n == 1), "{}: each value once", format.name());
+    }
+}
+
+/// What the products rely on: every integer converts to binary32 exactly.
+#[test]
+fn integers_stay_below_2_to_the_24() {
+    for format in Format::ALL {
+        let blocks = random_blocks(format, 4096);
+        for k in 0..format.calls(4096 * format.block_values()) {
+            let call = format.call(&blocks, k);
+            let sum = |codes: &[i8]| codes.iter().map(|&c| 127 * i32::from(c).abs()).sum::<i32>();
+            // The signs of the activations make the worst of it.
+            let (a, b) = (sum(&call.codes[..16]), sum(&call.codes[16..]));
+            for (a, b) in [(a, b), (a, -b), (-a, b), (-a, -b)] {
+                let integer = format.integer(call.scales, a, b);
+                assert!(integer.abs() < 1 << 24, "{}: {integer}", format.name());
+                if let Minimum::Codes { factor, .. } = call.minimum {
+                    assert!(factor * 32 * 127 < 1 << 24);
+                }
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `IQ2_XXS`: f16 `d`, then for each 32 values four codebook indices of a byte and a word with four times seven sign
 //! bits and a scale of four bits.
 
-use super::{half, signed, signs7, tables::IQ2XXS_GRID, word};
+use super::{Call, half, signed, signs7, tables::IQ2XXS_GRID, word};
 
 pub(super) fn dequantize(block: &[u8], out: &mut [f32]) {
     let d = half(block, 0);
@@ -13,4 +13,14 @@ pub(super) fn dequantize(block: &[u8], out: &mut [f32]) {
             signed(scale, IQ2XXS_GRID[usize::from(block[at + l])], signs7(signs >> (7 * l)), eight);
         }
     }
+}
+
+pub(super) fn call(block: &[u8], k: usize) -> Call {
+    let at = 2 + 8 * k;
+    let signs = word(block, at + 4);
+    let mut call = Call::new(half(block, 0), [2 * (signs >> 28) as i32 + 1, 0]);
+    for l in 0..4 {
+        call.signed(8 * l, IQ2XXS_GRID[usize::from(block[at + l])], 8, signs7(signs >> (7 * l)));
+    }
+    call
 }

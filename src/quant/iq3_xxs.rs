@@ -1,7 +1,7 @@
 //! `IQ3_XXS`: f16 `d`, u8 `qs[64]`, then for each 32 values a word with four times seven sign bits and a scale of four
 //! bits.
 
-use super::{half, signed, signs7, tables::IQ3XXS_GRID, word};
+use super::{Call, half, signed, signs7, tables::IQ3XXS_GRID, word};
 
 const QS: usize = 2;
 const SIGNS: usize = 66;
@@ -17,4 +17,14 @@ pub(super) fn dequantize(block: &[u8], out: &mut [f32]) {
             signed(scale, grid.into(), eight >> (4 * (l % 2)), four);
         }
     }
+}
+
+pub(super) fn call(block: &[u8], k: usize) -> Call {
+    let signs = word(block, SIGNS + 4 * k);
+    let mut call = Call::new(half(block, 0), [(signs >> 28) as i32, 0]);
+    for l in 0..8 {
+        let grid = IQ3XXS_GRID[usize::from(block[QS + 8 * k + l])];
+        call.signed(4 * l, grid.into(), 4, signs7(signs >> (7 * (l / 2))) >> (4 * (l % 2)));
+    }
+    call
 }

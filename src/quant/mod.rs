@@ -13,6 +13,25 @@
 //! | `Q4_K`, `Q5_K` | 256; 144, 176 | a code, a scale and a minimum for 32 values |
 //! | `Q6_K` | 256; 210 | a code of 6 bits less 32, a scale for 16 values |
 //! | `Q5_1`, `Q8_0` | 32; 24, 34 | a code, with a minimum in `Q5_1` |
+//!
+//! # Products with q8_1
+//!
+//! A row is multiplied by activations in blocks of 32 codes ([`Q8Block`]). It is a list of *calls*; a [`Call`] covers one
+//! block of activations (in `IQ4_NL` half of one). With `a` the exact sum of the products of codes 0 to 15 and `b` that of
+//! 16 to 31, a call's integer is, with `/` truncating toward zero:
+//!
+//! | format | integer, `s` and `t` its scales |
+//! |---|---|
+//! | `IQ2_XXS` | `(a + b) * s / 8`, s odd |
+//! | `IQ2_XS`, `IQ2_S` | `(a * s + b * t + (a + b) / 2) / 4` |
+//! | `IQ3_XXS` | `(s * (a + b) + (a + b) / 2) / 2` |
+//! | `IQ1_M`, `Q6_K` | `a * s + b * t`; codes of `IQ1_M` in eighths |
+//! | all others | `(a + b) * s` |
+//!
+//! Its magnitude is below 2^24. Lane `t` of 32 takes calls t, t + 32, ... in turn, `acc = fma(scale * d, integer, acc)` with
+//! the product rounded and `d` the block's scale; then, where a format has minimums, `acc = fma(-(minimum * d), factor * sum of
+//! the block's codes, acc)` in `Q4_K` and `Q5_K` and `acc = fma(minimum, s, acc)` with the block's sum `s` in `Q5_1`. The
+//! lanes are added as a tree ([`exact::tree32`](crate::exact::tree32)).
 
 mod iq1_m;
 mod iq2_s;
@@ -60,6 +79,7 @@ struct Layout {
     values: usize,
     bytes: usize,
     dequantize: fn(&[u8], &mut [f32]),
+    call: fn(&[u8], usize) -> Call,
     /// The block's f16 scales as ggml stores them: scale, and minimum where there is one.
     scales: fn(&[u8]) -> [f32; 2],
 }
@@ -85,29 +105,30 @@ impl Format {
 
     fn layout(self) -> Layout {
         // Rows: name, number of the type in ggml, values and bytes of a block.
-        let l = |name, ggml, values, bytes, dequantize, scales| Layout {
+        let l = |name, ggml, values, bytes, dequantize, call, scales| Layout {
             name,
             ggml,
             values,
             bytes,
             dequantize,
+            call,
             scales,
         };
         match self {
-            Format::Iq1M => l("IQ1_M", 29, 256, 56, iq1_m::dequantize, iq1_m::scales),
-            Format::Iq2Xxs => l("IQ2_XXS", 16, 256, 66, iq2_xxs::dequantize, first),
-            Format::Iq2Xs => l("IQ2_XS", 17, 256, 74, iq2_xs::dequantize, first),
-            Format::Iq2S => l("IQ2_S", 22, 256, 82, iq2_s::dequantize, first),
-            Format::Iq3Xxs => l("IQ3_XXS", 18, 256, 98, iq3_xxs::dequantize, first),
-            Format::Iq3S => l("IQ3_S", 21, 256, 110, iq3_s::dequantize, first),
-            Format::Iq4Xs => l("IQ4_XS", 23, 256, 136, iq4_xs::dequantize, first),
-            Format::Iq4Nl => l("IQ4_NL", 20, 32, 18, iq4_nl::dequantize, first),
-            Format::Q2_0 => l("Q2_0", Q2_0_TYPE, 64, 18, q2_0::dequantize, first),
-            Format::Q4K => l("Q4_K", 12, 256, 144, q4_k::dequantize, first_two),
-            Format::Q5K => l("Q5_K", 13, 256, 176, q5_k::dequantize, first_two),
-            Format::Q6K => l("Q6_K", 14, 256, 210, q6_k::dequantize, q6_k::scales),
-            Format::Q5_1 => l("Q5_1", 7, 32, 24, q5_1::dequantize, first_two),
-            Format::Q8_0 => l("Q8_0", 8, 32, 34, q8_0::dequantize, first),
+            Format::Iq1M => l("IQ1_M", 29, 256, 56, iq1_m::dequantize, iq1_m::call, iq1_m::scales),
+            Format::Iq2Xxs => l("IQ2_XXS", 16, 256, 66, iq2_xxs::dequantize, iq2_xxs::call, first),
+            Format::Iq2Xs => l("IQ2_XS", 17, 256, 74, iq2_xs::dequantize, iq2_xs::call, first),
+            Format::Iq2S => l("IQ2_S", 22, 256, 82, iq2_s::dequantize, iq2_s::call, first),
+            Format::Iq3Xxs => l("IQ3_XXS", 18, 256, 98, iq3_xxs::dequantize, iq3_xxs::call, first),
+            Format::Iq3S => l("IQ3_S", 21, 256, 110, iq3_s::dequantize, iq3_s::call, first),
+            Format::Iq4Xs => l("IQ4_XS", 23, 256, 136, iq4_xs::dequantize, iq4_xs::call, first),
+            Format::Iq4Nl => l("IQ4_NL", 20, 32, 18, iq4_nl::dequantize, iq4_nl::call, first),
+            Format::Q2_0 => l("Q2_0", Q2_0_TYPE, 64, 18, q2_0::dequantize, q2_0::call, first),
+            Format::Q4K => l("Q4_K", 12, 256, 144, q4_k::dequantize, q4_k::call, first_two),
+            Format::Q5K => l("Q5_K", 13, 256, 176, q5_k::dequantize, q5_k::call, first_two),
+            Format::Q6K => l("Q6_K", 14, 256, 210, q6_k::dequantize, q6_k::call, q6_k::scales),
+            Format::Q5_1 => l("Q5_1", 7, 32, 24, q5_1::dequantize, q5_1::call, first_two),
+            Format::Q8_0 => l("Q8_0", 8, 32, 34, q8_0::dequantize, q8_0::call, first),
         }
     }
 
@@ -172,6 +193,44 @@ impl Format {
         Ok(())
     }
 
+    /// Values that a call covers: 16 in `IQ4_NL`, 32 in all others.
+    pub fn call_values(self) -> usize {
+        if self == Format::Iq4Nl { 16 } else { 32 }
+    }
+
+    /// Calls of a row of `values` values.
+    pub fn calls(self, values: usize) -> usize {
+        values / self.call_values()
+    }
+
+    /// Call `k` of a row, decoded. It goes with block [`Format::activation_block`] of the activations.
+    ///
+    /// # Panics
+    /// When the row is too short.
+    pub fn call(self, row: &[u8], k: usize) -> Call {
+        let layout = self.layout();
+        let calls = layout.values / self.call_values();
+        (layout.call)(&row[k / calls * layout.bytes..][..layout.bytes], k % calls)
+    }
+
+    /// The block of activations that call `k` of a row is multiplied by.
+    pub fn activation_block(self, k: usize) -> usize {
+        k * self.call_values() / 32
+    }
+
+    /// A call's integer from the sums of its first and last 16 products.
+    #[inline(always)]
+    pub fn integer(self, scales: [i32; 2], a: i32, b: i32) -> i32 {
+        let [s, t] = scales;
+        match self {
+            Format::Iq2Xxs => (a + b) * s / 8,
+            Format::Iq2Xs | Format::Iq2S => (a * s + b * t + (a + b) / 2) / 4,
+            Format::Iq3Xxs => (s * (a + b) + (a + b) / 2) / 2,
+            Format::Iq1M | Format::Q6K => a * s + b * t,
+            _ => (a + b) * s,
+        }
+    }
+
     /// The first block whose scale or minimum is NaN or infinite, if there is one. Bytes beyond the last whole block
     /// are not looked at.
     pub fn bad_scale(self, blocks: &[u8]) -> Option<usize> {
@@ -179,6 +238,63 @@ impl Format {
         blocks
             .chunks_exact(layout.bytes)
             .position(|block| (layout.scales)(block).iter().any(|scale| !scale.is_finite()))
+    }
+}
+
+/// 32 activations: `q8_1` of ggml.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Q8Block {
+    /// Codes, -127 to 127.
+    pub codes: [i8; 32],
+    /// Scale, f16 bits.
+    pub scale: u16,
+    /// Sum of the 32 values before they became codes, f16 bits.
+    pub sum: u16,
+}
+
+/// 32 weights of a row, as a product with [`Q8Block`] needs them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Call {
+    /// One for each value of the block of activations.
+    pub codes: [i8; 32],
+    /// Of codes 0 to 15 and 16 to 31; the second is 0 where one scale serves all.
+    pub scales: [i32; 2],
+    /// Factor on the call's integer.
+    pub scale: f32,
+    /// What is added beside the codes.
+    pub minimum: Minimum,
+}
+
+/// The minimum of a call.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Minimum {
+    /// None.
+    None,
+    /// `scale * factor` is taken off every value.
+    Codes {
+        /// The block's scale of minimums.
+        scale: f32,
+        /// The call's minimum in its units.
+        factor: i32,
+    },
+    /// `scale` is added to every value.
+    Sum {
+        /// The block's minimum.
+        scale: f32,
+    },
+}
+
+impl Call {
+    fn new(scale: f32, scales: [i32; 2]) -> Self {
+        Call { codes: [0; 32], scales, scale, minimum: Minimum::None }
+    }
+
+    /// Sets `n` codes from `at` on to a codebook's magnitudes, minus where the sign bit is set.
+    fn signed(&mut self, at: usize, magnitudes: u64, n: usize, signs: u8) {
+        for (j, code) in self.codes[at..at + n].iter_mut().enumerate() {
+            let value = (magnitudes >> (8 * j)) as i8;
+            *code = if signs >> j & 1 == 1 { -value } else { value };
+        }
     }
 }
 
@@ -228,11 +344,10 @@ fn signed(scale: f32, magnitudes: u64, signs: u8, out: &mut [f32]) {
 }
 
 /// Scale and minimum of 32 values of `Q4_K` and `Q5_K`: six bits each, `bytes` the 12 bytes that hold eight of both.
-fn scale_and_minimum(bytes: &[u8], i: usize) -> (f32, f32) {
-    let (scale, minimum) = if i < 4 {
+fn scale_and_minimum(bytes: &[u8], i: usize) -> (u8, u8) {
+    if i < 4 {
         (bytes[i] & 63, bytes[i + 4] & 63)
     } else {
         ((bytes[i + 4] & 15) | (bytes[i - 4] >> 6) << 4, (bytes[i + 4] >> 4) | (bytes[i] >> 6) << 4)
-    };
-    (scale.into(), minimum.into())
+    }
 }

@@ -1,7 +1,7 @@
 //! `Q6_K`: u8 `ql[128]`, u8 `qh[64]`, i8 `scales[16]`, f16 `d`; in each half of the block the low four bits of 32 values
 //! lie in the low halves of 32 bytes, of the next 32 in the next 32 bytes, then the high halves of both.
 
-use super::half;
+use super::{Call, half};
 
 const QH: usize = 128;
 const SCALES: usize = 192;
@@ -23,4 +23,16 @@ pub(super) fn dequantize(block: &[u8], out: &mut [f32]) {
             *y = d * f32::from(scale) * f32::from(code);
         }
     }
+}
+
+pub(super) fn call(block: &[u8], k: usize) -> Call {
+    let scale = |i| i32::from(block[SCALES + 2 * k + i] as i8);
+    let mut call = Call::new(half(block, D), [scale(0), scale(1)]);
+    let (upper, quarter) = (k / 4, k % 4);
+    for (j, code) in call.codes.iter_mut().enumerate() {
+        let low = (block[64 * upper + 32 * (quarter % 2) + j] >> (4 * (quarter / 2))) & 15;
+        let high = (block[QH + 32 * upper + j] >> (2 * quarter)) & 3;
+        *code = (low | high << 4) as i8 - 32;
+    }
+    call
 }
