@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use samebits::gguf::Gguf;
 use samebits::golden::Random;
+use samebits::quant::packed::{Packed, PackedRows};
 use samebits::quant::{Format, Minimum, tables};
 use samebits::{Error, exact};
 use sha2::{Digest, Sha256};
@@ -207,6 +208,25 @@ fn integers_stay_below_2_to_the_24() {
                     assert!(factor * 32 * 127 < 1 << 24);
                 }
             }
+        }
+    }
+}
+
+#[test]
+fn packed_rows_give_the_blocks_back() {
+    for format in Format::ALL {
+        for blocks in [1, 3, 10] {
+            let columns = blocks * format.block_values();
+            let packed = Packed::new(format, columns);
+            let rows = random_blocks(format, 8 * blocks);
+            let mut to = PackedRows::default();
+            packed.pack(&rows, &mut to);
+            assert_eq!(to.codes.len(), 8 * packed.codes_bytes());
+            assert_eq!(to.rest.len(), 8 * packed.rest_bytes());
+            assert!(packed.codes_bytes() % 8 == 0 && packed.rest_bytes() % 4 == 0);
+            assert_eq!(packed.row_bytes(), format.bytes(columns).unwrap());
+            assert!(to.codes.len() + to.rest.len() <= rows.len() + 8 * 3);
+            assert_eq!(packed.unpack(&to), rows, "{} {blocks}", format.name());
         }
     }
 }

@@ -41,6 +41,7 @@ mod iq3_s;
 mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
+pub mod packed;
 mod q2_0;
 mod q4_k;
 mod q5_1;
@@ -216,6 +217,27 @@ impl Format {
     /// The block of activations that call `k` of a row is multiplied by.
     pub fn activation_block(self, k: usize) -> usize {
         k * self.call_values() / 32
+    }
+
+    /// The format's codebook in words, as kernels read it: four magnitudes a word, or the two values of a byte of `IQ4_NL`
+    /// and `IQ4_XS`. Empty where codes are values.
+    pub fn codebook(self) -> Vec<u32> {
+        let halves = |grid: &[u64]| grid.iter().flat_map(|&g| [g as u32, (g >> 32) as u32]).collect();
+        match self {
+            Format::Iq1M => halves(&tables::IQ1S_GRID),
+            Format::Iq2Xxs => halves(&tables::IQ2XXS_GRID),
+            Format::Iq2Xs => halves(&tables::IQ2XS_GRID),
+            Format::Iq2S => halves(&tables::IQ2S_GRID),
+            Format::Iq3Xxs => tables::IQ3XXS_GRID.to_vec(),
+            Format::Iq3S => tables::IQ3S_GRID.to_vec(),
+            Format::Iq4Xs | Format::Iq4Nl => (0..256)
+                .map(|byte: usize| {
+                    let value = |code: usize| u32::from(tables::IQ4NL_VALUES[code] as u8);
+                    value(byte & 15) | value(byte >> 4) << 8
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// A call's integer from the sums of its first and last 16 products.
