@@ -223,7 +223,7 @@ fn packed_rows_give_the_blocks_back() {
             packed.pack(&rows, &mut to);
             assert_eq!(to.codes.len(), 8 * packed.codes_bytes());
             assert_eq!(to.rest.len(), 8 * packed.rest_bytes());
-            assert!(packed.codes_bytes() % 8 == 0 && packed.rest_bytes() % 4 == 0);
+            assert!(packed.codes_bytes().is_multiple_of(8) && packed.rest_bytes().is_multiple_of(4));
             assert_eq!(packed.row_bytes(), format.bytes(columns).unwrap());
             assert!(to.codes.len() + to.rest.len() <= rows.len() + 8 * 3);
             assert_eq!(packed.unpack(&to), rows, "{} {blocks}", format.name());

@@ -7,6 +7,13 @@
 //! Up to [`ROW_TILE`] rows are encoded at a time. Their step records are a uniform array of [`ROW_TILE`] [`Step`]s
 //! (256 bytes); a record of zeros is no row, and nothing is written for it.
 
+pub mod expert_combine;
+pub mod expert_down;
+pub mod expert_gate_up;
+pub mod expert_group;
+pub mod expert_quantize;
+pub mod expert_rows;
+pub mod expert_swiglu;
 pub mod qsa_attend;
 pub mod qsa_decode;
 pub mod qsa_gather;
@@ -20,6 +27,13 @@ use crate::error::{Error, Result, check};
 use crate::gpu::{Context, Pipeline};
 use crate::shape::{BLOCK_CELLS, MAX_CELLS, Step};
 
+pub use expert_combine::ExpertCombine;
+pub use expert_down::ExpertDown;
+pub use expert_gate_up::ExpertGateUp;
+pub use expert_group::{ExpertGroup, ExpertGroups};
+pub use expert_quantize::ExpertQuantize;
+pub use expert_rows::{ExpertMatrices, Q8Buffers};
+pub use expert_swiglu::ExpertSwiglu;
 pub use qsa_attend::{KvBuffers, QsaAttend};
 pub use qsa_decode::{DecodeBuffers, KvPieces, QsaDecode, QsaDecodeBound, QsaScratch, Stage};
 pub use qsa_gather::{KvPiece, QsaGather};
@@ -101,6 +115,12 @@ pub(crate) fn check_extent(rows: u32, cells: u32, capacity: u32) -> Result<()> {
 pub(crate) fn check_blocks(blocks: u32) -> Result<()> {
     let most = MAX_CELLS / BLOCK_CELLS;
     check(blocks <= most, "blocks", format!("at most {most}"), blocks)
+}
+
+/// A number of workgroups over two dimensions of at most 65,535 each; some may be too many.
+pub(crate) fn fold(groups: u32) -> [u32; 2] {
+    let rows = groups.div_ceil(65_535).max(1);
+    [groups.div_ceil(rows), rows]
 }
 
 /// A binding of a whole buffer.

@@ -5,6 +5,8 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 #![cfg_attr(not(feature = "wgpu"), allow(unused_mut, unused_variables, reason = "only adapters need them"))]
 
+pub mod experts;
+
 use samebits::golden::{OwnedCache, OwnedWindow};
 use samebits::{KvCells, QsaLayer, QsaShape, Step, Trace, cpu, qsa::Backend, reference};
 

@@ -1,0 +1,13 @@
+// Parts of a row that are not codes, by their byte in the row.
+
+fn rest_word(row: u32, byte: u32) -> u32 {
+    return rest[row * (REST_BYTES / 4u) + byte / 4u];
+}
+
+fn rest_half(row: u32, byte: u32) -> u32 {
+    return (rest_word(row, byte) >> (8u * (byte & 2u))) & 0xffffu;
+}
+
+fn rest_byte(row: u32, byte: u32) -> u32 {
+    return (rest_word(row, byte) >> (8u * (byte & 3u))) & 0xffu;
+}
