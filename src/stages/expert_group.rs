@@ -67,6 +67,22 @@ impl ExpertGroups {
         Ok(ExpertGroups { entries, per_group, max_groups, buffer })
     }
 
+    /// Every one of `entries` entries goes to slot 0: what shared experts are. Nothing need be encoded to fill it.
+    ///
+    /// # Errors
+    /// As [`ExpertGroups::new`].
+    pub fn of_one_expert(ctx: &Context, entries: u32, per_group: u32) -> Result<Self> {
+        let groups = ExpertGroups::new(ctx, entries, 1, per_group)?;
+        let ids: Vec<u32> = (0..entries).collect();
+        let mut words = vec![entries.div_ceil(per_group), 0, 0, 0];
+        for group in ids.chunks(per_group as usize) {
+            words.extend([0, group.len() as u32, 0, 0]);
+            words.extend((0..4).map(|i| group.get(i).copied().unwrap_or_default()));
+        }
+        ctx.write(&groups.buffer, 0, &words)?;
+        Ok(groups)
+    }
+
     /// Entries that are grouped.
     pub fn entries(&self) -> u32 {
         self.entries

@@ -107,6 +107,11 @@ impl ExpertMatrices {
         self.format
     }
 
+    /// Slots that there are.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
     /// Bytes on the device.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|p| p.codes.size() + p.rest.size()).sum()

@@ -9,6 +9,7 @@
 
 pub mod expert_combine;
 pub mod expert_down;
+pub mod expert_forward;
 pub mod expert_gate_up;
 pub mod expert_group;
 pub mod expert_quantize;
@@ -29,6 +30,9 @@ use crate::shape::{BLOCK_CELLS, MAX_CELLS, Step};
 
 pub use expert_combine::ExpertCombine;
 pub use expert_down::ExpertDown;
+pub use expert_forward::{
+    ExpertBuffers, ExpertForward, ExpertForwardBound, ExpertScratch, ExpertStage, ExpertWeights,
+};
 pub use expert_gate_up::ExpertGateUp;
 pub use expert_group::{ExpertGroup, ExpertGroups};
 pub use expert_quantize::ExpertQuantize;
