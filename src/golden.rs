@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Result;
 use crate::exact::f32_to_f16;
 use crate::qsa::{Backend, QsaLayer, Trace};
+use crate::quant::Format;
 use crate::shape::{KV_GROUP, KvCells, KvFormat, QsaCache, QsaShape, Window};
 
 /// Version of the arithmetic. Outputs of two builds can be compared when it is the same.
@@ -63,6 +64,29 @@ impl Random {
         }
         p
     }
+}
+
+/// Blocks of random bits whose scales are small enough that products of rows are of order 1.
+pub fn random_blocks(random: &mut Random, format: Format, blocks: usize) -> Vec<u8> {
+    let size = format.block_bytes();
+    let mut bytes: Vec<u8> =
+        (0..(blocks * size).div_ceil(8)).flat_map(|_| random.bits().to_le_bytes()).collect();
+    bytes.truncate(blocks * size);
+    for block in bytes.chunks_exact_mut(size) {
+        // Exponents of f16 scales: from subnormals to 2^-8 or so.
+        let scale = |block: &mut [u8], at: usize| block[at] &= 0x9f;
+        match format {
+            // The scale's high half byte is that of the last word.
+            Format::Iq1M => block[55] &= 0x9f,
+            Format::Q6K => scale(block, 209),
+            Format::Q4K | Format::Q5K | Format::Q5_1 => {
+                scale(block, 1);
+                scale(block, 3);
+            }
+            _ => scale(block, 1),
+        }
+    }
+    bytes
 }
 
 /// A cache that owns its arrays.

@@ -8,6 +8,8 @@
 //! `--adapter N|NAME`, `--lowering L`, `--cells N` choose; anything else on the command line is ignored.
 #![allow(dead_code, reason = "each bench uses a part of it")]
 
+pub mod experts;
+
 use samebits::golden::{OwnedCache, OwnedKv, OwnedWindow, Random};
 use samebits::gpu::{AdapterChoice, Binding, Context, Kernel, Options, TimeSource, Timer};
 use samebits::stages::{
@@ -49,7 +51,7 @@ pub fn whole(buffer: &wgpu::Buffer) -> wgpu::BufferBinding<'_> {
     wgpu::BufferBinding { buffer, offset: 0, size: None }
 }
 
-fn argument(name: &str) -> Option<String> {
+pub fn argument(name: &str) -> Option<String> {
     let mut args = std::env::args();
     args.find(|a| a == name).and_then(|_| args.next())
 }

@@ -2,31 +2,9 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use samebits::exact::f16_to_f32;
-use samebits::golden::Random;
 use samebits::quant::{Format, Q8Block};
 
-/// Blocks of random bits whose scales are small enough that products of rows are of order 1.
-pub fn random_blocks(random: &mut Random, format: Format, blocks: usize) -> Vec<u8> {
-    let size = format.block_bytes();
-    let mut bytes: Vec<u8> =
-        (0..(blocks * size).div_ceil(8)).flat_map(|_| random.bits().to_le_bytes()).collect();
-    bytes.truncate(blocks * size);
-    for block in bytes.chunks_exact_mut(size) {
-        // Exponents of f16 scales: from subnormals to 2^-8 or so.
-        let scale = |block: &mut [u8], at: usize| block[at] &= 0x9f;
-        match format {
-            // The scale's high half byte is that of the last word.
-            Format::Iq1M => block[55] &= 0x9f,
-            Format::Q6K => scale(block, 209),
-            Format::Q4K | Format::Q5K | Format::Q5_1 => {
-                scale(block, 1);
-                scale(block, 3);
-            }
-            _ => scale(block, 1),
-        }
-    }
-    bytes
-}
+pub use samebits::golden::random_blocks;
 
 /// The pairs of scale and sum that a device keeps of blocks.
 pub fn device_scales(blocks: &[Q8Block]) -> Vec<[f32; 2]> {

@@ -1,0 +1,9 @@
+//! Times `expert_combine` on an adapter; see `common::experts` for how.
+
+mod common;
+
+use samebits::stages::ExpertStage;
+
+fn main() {
+    common::experts::table(&[ExpertStage::Combine]);
+}
