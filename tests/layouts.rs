@@ -5,47 +5,94 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use naga::{
     BinaryOperator, Expression, Function, MathFunction, Module, ScalarKind, TypeInner, UnaryOperator,
 };
 use samebits::gpu::{FusedMultiplyAdd, Lowering};
+use samebits::quant::Format;
 use samebits::stages::{ROW_TILE, STEPS_BYTES};
+use samebits::stages::{expert_combine, expert_group, expert_quantize, expert_rows, expert_swiglu};
 use samebits::stages::{qsa_attend, qsa_gather, qsa_merge, qsa_score, qsa_topk};
 use samebits::{Step, gpu};
 
 /// A kernel's own files, in the order in which they are put together behind the lowering's pieces.
 struct Assembly {
     stem: &'static str,
-    files: &'static [&'static str],
+    files: Vec<&'static str>,
+}
+
+/// The files of a format's rows: the order of the activations, what formats like it have in common, its own.
+fn format_files(format: Format) -> &'static [&'static str] {
+    const NATURAL: &str = "expert/natural.wgsl";
+    const PAIRS: &str = "expert/pairs.wgsl";
+    const PLAIN: &str = "expert/plain.wgsl";
+    const MINIMUM: &str = "expert/minimum.wgsl";
+    const SIGNS: &str = "expert/signs.wgsl";
+    match format {
+        Format::Iq1M => &[NATURAL, PLAIN, "quant/iq1_m.wgsl"],
+        Format::Iq2Xxs => &[NATURAL, PLAIN, SIGNS, "quant/iq2_xxs.wgsl"],
+        Format::Iq2Xs => &[NATURAL, PLAIN, SIGNS, "quant/iq2_xs.wgsl"],
+        Format::Iq2S => &[NATURAL, PLAIN, SIGNS, "quant/iq2_s.wgsl"],
+        Format::Iq3Xxs => &[NATURAL, PLAIN, SIGNS, "quant/iq3_xxs.wgsl"],
+        Format::Iq3S => &[NATURAL, PLAIN, SIGNS, "quant/iq3_s.wgsl"],
+        Format::Iq4Xs => &[PAIRS, PLAIN, "quant/iq4_xs.wgsl"],
+        Format::Iq4Nl => &[PAIRS, "quant/iq4_nl.wgsl"],
+        Format::Q2_0 => &["expert/quarters.wgsl", "quant/q2_0.wgsl"],
+        Format::Q4K => &[NATURAL, MINIMUM, "quant/q4_k.wgsl"],
+        Format::Q5K => &[NATURAL, MINIMUM, "quant/q5_k.wgsl"],
+        Format::Q6K => &[NATURAL, PLAIN, "quant/q6_k.wgsl"],
+        Format::Q5_1 => &[NATURAL, MINIMUM, "quant/q5_1.wgsl"],
+        Format::Q8_0 => &[NATURAL, PLAIN, "quant/q8_0.wgsl"],
+    }
 }
 
 /// Every kernel in every variant. That the lists are those of the host code is a test below.
-const ASSEMBLIES: &[Assembly] = &[
-    Assembly {
-        stem: "probe",
-        files: &["exact/f16.wgsl", "exact/math.wgsl", "exact/lane.wgsl", "exact/probe.wgsl"],
-    },
-    Assembly {
-        stem: "qsa_score",
-        files: &["exact/lane.wgsl", "exact/math.wgsl", "qsa_score.wgsl", "score/unrolled.wgsl"],
-    },
-    Assembly {
-        stem: "qsa_score",
-        files: &["exact/lane.wgsl", "exact/math.wgsl", "qsa_score.wgsl", "score/looped.wgsl"],
-    },
-    Assembly { stem: "qsa_topk", files: &["exact/math.wgsl", "qsa_topk.wgsl"] },
-    Assembly { stem: "qsa_gather", files: &["qsa_gather.wgsl"] },
-    Assembly {
-        stem: "qsa_attend",
-        files: &["exact/lane.wgsl", "exact/math.wgsl", "exact/f16.wgsl", "kv/f16.wgsl", "qsa_attend.wgsl"],
-    },
-    Assembly {
-        stem: "qsa_attend",
-        files: &["exact/lane.wgsl", "exact/math.wgsl", "exact/f16.wgsl", "kv/int8.wgsl", "qsa_attend.wgsl"],
-    },
-    Assembly { stem: "qsa_merge", files: &["exact/math.wgsl", "exact/f16.wgsl", "qsa_merge.wgsl"] },
-];
+fn assemblies() -> &'static [Assembly] {
+    static ASSEMBLIES: OnceLock<Vec<Assembly>> = OnceLock::new();
+    ASSEMBLIES.get_or_init(|| {
+        let mut all = Vec::new();
+        let mut add = |stem, files: &[&'static str]| all.push(Assembly { stem, files: files.to_vec() });
+        add("probe", &["exact/f16.wgsl", "exact/math.wgsl", "exact/lane.wgsl", "exact/probe.wgsl"]);
+        for score in ["score/unrolled.wgsl", "score/looped.wgsl"] {
+            add("qsa_score", &["exact/lane.wgsl", "exact/math.wgsl", "qsa_score.wgsl", score]);
+        }
+        add("qsa_topk", &["exact/math.wgsl", "qsa_topk.wgsl"]);
+        add("qsa_gather", &["qsa_gather.wgsl"]);
+        for kv in ["kv/f16.wgsl", "kv/int8.wgsl"] {
+            let files = ["exact/lane.wgsl", "exact/math.wgsl", "exact/f16.wgsl", kv, "qsa_attend.wgsl"];
+            add("qsa_attend", &files);
+        }
+        add("qsa_merge", &["exact/math.wgsl", "exact/f16.wgsl", "qsa_merge.wgsl"]);
+        add("expert_group", &["expert_group.wgsl"]);
+        for (stem, own) in
+            [("expert_quantize", "expert_quantize.wgsl"), ("expert_swiglu", "expert_swiglu.wgsl")]
+        {
+            add(stem, &["exact/math.wgsl", "exact/f16.wgsl", "expert/q8_1.wgsl", own]);
+        }
+        for (stem, own) in [("expert_gate_up", "expert_gate_up.wgsl"), ("expert_down", "expert_down.wgsl")] {
+            for format in Format::ALL {
+                let mut files = vec!["exact/math.wgsl", "exact/f16.wgsl", "expert/rest.wgsl"];
+                files.extend(format_files(format));
+                files.extend(["expert/rows.wgsl", own]);
+                add(stem, &files);
+            }
+        }
+        add("expert_combine", &["expert_combine.wgsl"]);
+        all
+    })
+}
+
+/// The Rust files that name a kernel's WGSL.
+fn hosts(stem: &str) -> Vec<PathBuf> {
+    let stage = |name: &str| root().join(format!("src/stages/{name}.rs"));
+    match stem {
+        "probe" => vec![root().join("src/gpu/probe.rs")],
+        "expert_gate_up" | "expert_down" => vec![stage(stem), stage("expert_rows")],
+        _ => vec![stage(stem)],
+    }
+}
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -95,20 +142,23 @@ fn parse(what: &str, source: &str) -> (Module, naga::valid::ModuleInfo) {
 }
 
 /// Every kernel under every lowering. Validated without optional capabilities: WGSL's core is all that is used.
-fn kernels() -> Vec<Kernel> {
-    let mut kernels = Vec::new();
-    for lowering in Lowering::ALL {
-        for assembly in ASSEMBLIES {
-            let mut source = lowering.pieces().concat();
-            for file in assembly.files {
-                source += &read(&root().join("wgsl").join(file));
+fn kernels() -> &'static [Kernel] {
+    static KERNELS: OnceLock<Vec<Kernel>> = OnceLock::new();
+    KERNELS.get_or_init(|| {
+        let mut kernels = Vec::new();
+        for lowering in Lowering::ALL {
+            for assembly in assemblies() {
+                let mut source = lowering.pieces().concat();
+                for file in &assembly.files {
+                    source += &read(&root().join("wgsl").join(file));
+                }
+                let what = format!("{} under {lowering}", assembly.files.join(" + "));
+                let (module, info) = parse(&what, &source);
+                kernels.push(Kernel { what, stem: assembly.stem, module, info });
             }
-            let what = format!("{} under {lowering}", assembly.files.join(" + "));
-            let (module, info) = parse(&what, &source);
-            kernels.push(Kernel { what, stem: assembly.stem, module, info });
         }
-    }
-    kernels
+        kernels
+    })
 }
 
 /// Name, offset, size and type of each field.
@@ -214,7 +264,50 @@ fn params() -> BTreeMap<&'static str, (usize, Fields)> {
                 spare1
             }),
         ),
+        (
+            "expert_group",
+            layout!(expert_group::GroupParams {
+                zero,
+                entries,
+                experts,
+                per_group,
+                max_groups,
+                spare0,
+                spare1,
+                spare2
+            }),
+        ),
+        ("expert_quantize", layout!(expert_quantize::QuantizeParams { zero, blocks, spare0, spare1 })),
+        ("expert_gate_up", rows()),
+        ("expert_swiglu", layout!(expert_swiglu::SwigluParams { zero, blocks, row_blocks, spare })),
+        ("expert_down", rows()),
+        (
+            "expert_combine",
+            layout!(expert_combine::CombineParams {
+                zero,
+                used,
+                experts,
+                n_embd,
+                has_shared,
+                tokens,
+                spare0,
+                spare1
+            }),
+        ),
     ])
+}
+
+fn rows() -> (usize, Fields) {
+    layout!(expert_rows::RowsParams {
+        zero,
+        first_slot,
+        slots,
+        first_row,
+        out_stride,
+        per_token,
+        entries,
+        max_groups
+    })
 }
 
 /// The difference between a WGSL struct and a Rust one.
@@ -253,6 +346,9 @@ fn structs_have_the_same_layout() {
         }
         let expected = &params[kernel.stem];
         assert_eq!(difference(&kernel.module, "Params", expected), None, "{what}");
+        if !kernel.stem.starts_with("qsa_") {
+            continue;
+        }
         assert_eq!(difference(&kernel.module, "Step", &step()), None, "{what}");
         let (_, steps) = kernel
             .module
@@ -287,21 +383,18 @@ fn a_difference_in_layout_is_seen() {
 #[test]
 fn every_file_is_covered() {
     let mut covered = BTreeSet::new();
-    for assembly in ASSEMBLIES {
-        covered.extend(assembly.files.iter().map(|f| f.to_string()));
-        let host = match assembly.stem {
-            "probe" => root().join("src/gpu/probe.rs"),
-            stem => root().join(format!("src/stages/{stem}.rs")),
-        };
-        let variants = ASSEMBLIES.iter().filter(|a| a.stem == assembly.stem);
-        let listed: BTreeSet<&str> = variants.flat_map(|a| a.files).copied().collect();
-        let text = read(&host);
+    let stems: BTreeSet<&str> = assemblies().iter().map(|a| a.stem).collect();
+    for stem in stems {
+        let variants = assemblies().iter().filter(|a| a.stem == stem);
+        let listed: BTreeSet<&str> = variants.flat_map(|a| &a.files).copied().collect();
+        let text: String = hosts(stem).iter().map(|host| read(host)).collect();
         let named: BTreeSet<&str> = text
             .split("include_str!(\"../../wgsl/")
             .skip(1)
             .map(|rest| rest.split_once('"').expect("a closed string").0)
             .collect();
-        assert_eq!(listed, named, "{}", host.display());
+        assert_eq!(listed, named, "{stem}");
+        covered.extend(listed.into_iter().map(str::to_owned));
     }
     // The pieces of the lowerings, by their text.
     let pieces: BTreeSet<&str> = Lowering::ALL.iter().flat_map(|l| l.pieces()).collect();
@@ -422,7 +515,7 @@ fn all_forbidden(module: &Module, info: &naga::valid::ModuleInfo, prelude: &BTre
 #[test]
 fn no_kernel_uses_what_drivers_round_as_they_like() {
     for (i, kernel) in kernels().iter().enumerate() {
-        let lowering = Lowering::ALL[i / ASSEMBLIES.len()];
+        let lowering = Lowering::ALL[i / assemblies().len()];
         let prelude = prelude(lowering);
         for name in ["f_add", "f_sub", "f_mul", "f_fma", "v_add", "v_mul", "v_fma"] {
             assert!(prelude.contains(name), "{lowering} defines {name}");
@@ -439,7 +532,7 @@ fn no_kernel_uses_what_drivers_round_as_they_like() {
             assert!(!kernel.module.functions.iter().any(|(_, f)| uses_fma(f)), "{}", kernel.what);
         }
     }
-    assert_eq!(gpu::Lowering::ALL.len() * ASSEMBLIES.len(), kernels().len());
+    assert_eq!(gpu::Lowering::ALL.len() * assemblies().len(), kernels().len());
 }
 
 #[test]

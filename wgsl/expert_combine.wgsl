@@ -9,8 +9,9 @@
 // binding 4  read     outs
 // binding 5  read     shared (when params.has_shared)
 // binding 6  write    y
-// workgroups: x = 256 values, y = token
+// workgroups: x = 256 values, y and z = token
 //
+// Order: serial over the token's entries with fma from 0; the shared experts' value is the last addition.
 // An entry whose expert is not there makes the token's values NaN: the mistake is seen.
 
 struct Params {

@@ -8,6 +8,7 @@
 //                     two of no use, the entries
 // workgroups: one
 //
+// Order: groups by expert, those of an expert and their entries by entry; no float is added.
 // Entries of experts that are not there are in no group. Thread t has the experts base + t of each 256.
 
 struct Params {
