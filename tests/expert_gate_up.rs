@@ -5,9 +5,8 @@
 mod common;
 
 use common::experts::device::{self, Which};
-use common::experts::random_blocks;
 use common::{assert_same, contexts};
-use samebits::golden::Random;
+use samebits::golden::{Random, random_blocks};
 use samebits::quant::{Format, Q8Block};
 use samebits::reference;
 

@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("gpu", &["error", "exact"]),
     ("stages", &["error", "exact", "gpu", "quant", "shape"]),
     ("qsa", &["cpu", "error", "exact", "gpu", "shape", "stages"]),
-    ("golden", &["error", "exact", "qsa", "shape"]),
+    ("golden", &["error", "exact", "qsa", "quant", "shape"]),
 ];
 
 fn source() -> PathBuf {

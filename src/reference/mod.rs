@@ -11,6 +11,7 @@
 mod expert_combine;
 mod expert_down;
 mod expert_gate_up;
+mod expert_group;
 mod expert_quantize;
 mod expert_swiglu;
 mod qsa_attend;
@@ -22,6 +23,7 @@ mod qsa_topk;
 pub use expert_combine::expert_combine;
 pub use expert_down::expert_down;
 pub use expert_gate_up::expert_gate_up;
+pub use expert_group::expert_group;
 pub use expert_quantize::expert_quantize;
 pub use expert_swiglu::expert_swiglu;
 pub use qsa_attend::{max_logit, qsa_attend};

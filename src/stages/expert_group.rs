@@ -42,6 +42,7 @@ pub struct GroupParams {
 #[derive(Debug)]
 pub struct ExpertGroups {
     entries: u32,
+    experts: u32,
     per_group: u32,
     max_groups: u32,
     buffer: wgpu::Buffer,
@@ -64,7 +65,7 @@ impl ExpertGroups {
         // Each expert may leave one group that is not full.
         let max_groups = entries.min(experts + entries / per_group);
         let buffer = ctx.zeros("groups", 4 * u64::from(4 + GROUP_WORDS * max_groups))?;
-        Ok(ExpertGroups { entries, per_group, max_groups, buffer })
+        Ok(ExpertGroups { entries, experts, per_group, max_groups, buffer })
     }
 
     /// Every one of `entries` entries goes to slot 0: what shared experts are. Nothing need be encoded to fill it.
@@ -139,7 +140,8 @@ impl ExpertGroup {
     /// * `slots`: u32 `[count]`, the slot of each expert's weights or [`NO_SLOT`].
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when a buffer is too small.
+    /// [`Error::Invalid`](crate::Error::Invalid) when a buffer is too small, or `count` is 0 or more than `groups` has room
+    /// for.
     pub fn bind(
         &self,
         experts: &BufferBinding<'_>,
@@ -147,6 +149,13 @@ impl ExpertGroup {
         count: u32,
         groups: &ExpertGroups,
     ) -> Result<ExpertGroupBound> {
+        let room = groups.experts;
+        check(
+            (1..=room).contains(&count),
+            "experts",
+            format!("1 to {room}, which the groups have room for"),
+            count,
+        )?;
         check_binding("routing.experts", experts, 4 * u64::from(groups.entries), BufferUsages::STORAGE)?;
         check_binding("slots", slots, 4 * u64::from(count), BufferUsages::STORAGE)?;
         let params = GroupParams {

@@ -2,9 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use samebits::exact::f16_to_f32;
-use samebits::quant::{Format, Q8Block};
-
-pub use samebits::golden::random_blocks;
+use samebits::quant::Q8Block;
 
 /// The pairs of scale and sum that a device keeps of blocks.
 pub fn device_scales(blocks: &[Q8Block]) -> Vec<[f32; 2]> {
@@ -21,6 +19,7 @@ pub mod device {
     use super::*;
     use crate::common::{submit, whole};
     use samebits::gpu::Context;
+    use samebits::quant::Format;
     use samebits::stages::{
         ExpertDown, ExpertGateUp, ExpertGroup, ExpertGroups, ExpertMatrices, ExpertQuantize, ExpertSwiglu,
         Q8Buffers,
