@@ -4,13 +4,13 @@
 
 mod common;
 
-use common::{contexts, submit, whole};
+use common::{assert_invalid, contexts, submit, whole};
 use samebits::golden::Random;
 use samebits::gpu::Context;
 use samebits::shape::{MAX_ENTRIES, MAX_EXPERTS};
 use samebits::stages::expert_group::NO_SLOT;
 use samebits::stages::{ExpertGroup, ExpertGroups};
-use samebits::{Error, reference, wgpu};
+use samebits::{reference, wgpu};
 
 /// The list of groups that an adapter makes, in a buffer that held `fill`.
 fn grouped(ctx: &Context, experts: &[u32], slots: &[u32], per_group: u32, fill: Option<u32>) -> Vec<u32> {
@@ -117,17 +117,13 @@ fn lists_are_used_again() {
 #[test]
 fn bad_input_is_a_typed_error() {
     let Some((_, ctx)) = contexts().next() else { return };
-    let invalid = |result: samebits::Result<()>, field: &str| match result {
-        Err(Error::Invalid { what, .. }) => assert_eq!(what, field),
-        other => panic!("{field}: {other:?}"),
-    };
     let new = |entries, experts, per_group| ExpertGroups::new(ctx, entries, experts, per_group).map(drop);
-    invalid(new(0, 1, 1), "entries");
-    invalid(new(MAX_ENTRIES as u32 + 1, 1, 1), "entries");
-    invalid(new(1, 0, 1), "experts");
-    invalid(new(1, MAX_EXPERTS + 1, 1), "experts");
-    invalid(new(1, 1, 0), "per_group");
-    invalid(new(1, 1, 5), "per_group");
+    assert_invalid("entries", new(0, 1, 1));
+    assert_invalid("entries", new(MAX_ENTRIES as u32 + 1, 1, 1));
+    assert_invalid("experts", new(1, 0, 1));
+    assert_invalid("experts", new(1, MAX_EXPERTS + 1, 1));
+    assert_invalid("per_group", new(1, 1, 0));
+    assert_invalid("per_group", new(1, 1, 5));
     new(MAX_ENTRIES as u32, MAX_EXPERTS, 1).unwrap();
 
     let groups = ExpertGroups::new(ctx, 10, 8, 4).unwrap();
@@ -136,15 +132,15 @@ fn bad_input_is_a_typed_error() {
     let bind = |ids: &wgpu::Buffer, slots: &wgpu::Buffer, count| {
         stage.bind(&whole(ids), &whole(slots), count, &groups).map(drop)
     };
-    invalid(bind(&buffer(9), &buffer(8), 8), "routing.experts");
-    invalid(bind(&buffer(10), &buffer(7), 8), "slots");
+    assert_invalid("routing.experts", bind(&buffer(9), &buffer(8), 8));
+    assert_invalid("slots", bind(&buffer(10), &buffer(7), 8));
     // There would not be room for the groups of more experts than the list was made for.
-    invalid(bind(&buffer(10), &buffer(9), 9), "experts");
-    invalid(bind(&buffer(10), &buffer(8), 0), "experts");
-    invalid(bind(&buffer(10), &buffer(8), u32::MAX), "experts");
+    assert_invalid("experts", bind(&buffer(10), &buffer(9), 9));
+    assert_invalid("experts", bind(&buffer(10), &buffer(8), 0));
+    assert_invalid("experts", bind(&buffer(10), &buffer(8), u32::MAX));
     let uniform = ctx.uniform("test", &[0u32; 16]).unwrap();
-    invalid(bind(&uniform, &buffer(8), 8), "routing.experts");
-    invalid(bind(&buffer(10), &uniform, 8), "slots");
+    assert_invalid("routing.experts", bind(&uniform, &buffer(8), 8));
+    assert_invalid("slots", bind(&buffer(10), &uniform, 8));
     bind(&buffer(10), &buffer(8), 8).unwrap();
     bind(&buffer(10), &buffer(8), 5).unwrap();
 }

@@ -14,6 +14,17 @@ pub fn device_codes(blocks: &[Q8Block]) -> Vec<i8> {
     blocks.iter().flat_map(|b| b.codes).collect()
 }
 
+/// Compares what a device made with the oracle's blocks, as bytes.
+pub fn assert_same_blocks(what: &str, got: &(Vec<i8>, Vec<[f32; 2]>), want: &[Q8Block]) {
+    assert_eq!((got.0.len(), got.1.len()), (32 * want.len(), want.len()), "{what}: lengths");
+    for (i, block) in want.iter().enumerate() {
+        assert_eq!(got.0[32 * i..][..32], block.codes, "{what}: codes of block {i}");
+        let bits = |x: [f32; 2]| x.map(f32::to_bits);
+        let scales = [f16_to_f32(block.scale), f16_to_f32(block.sum)];
+        assert_eq!(bits(got.1[i]), bits(scales), "{what}: {:?}, not {scales:?} of block {i}", got.1[i]);
+    }
+}
+
 #[cfg(feature = "wgpu")]
 pub mod device {
     use super::*;
@@ -25,6 +36,11 @@ pub mod device {
         Q8Buffers,
     };
     use samebits::wgpu;
+
+    /// Blocks that an output has beyond those asked for: they must keep what they held.
+    const SPARE: usize = 3;
+    /// What outputs hold before.
+    pub const FILL: u32 = 0x5a5a_5a5a;
 
     /// Blocks on a device.
     pub struct Q8 {
@@ -40,18 +56,24 @@ pub mod device {
             }
         }
 
-        pub fn zeros(ctx: &Context, blocks: usize) -> Self {
-            Q8 {
-                codes: ctx.zeros("codes", 32 * blocks as u64).unwrap(),
-                scales: ctx.zeros("scales", 8 * blocks as u64).unwrap(),
-            }
+        /// Room for blocks, and a few more, full of [`FILL`].
+        pub fn filled(ctx: &Context, blocks: usize) -> Self {
+            let words = |n: usize| ctx.storage("out", &vec![FILL; n * (blocks + SPARE)]).unwrap();
+            Q8 { codes: words(8), scales: words(2) }
         }
 
         pub fn view(&self) -> Q8Buffers<'_> {
             Q8Buffers { codes: whole(&self.codes), scales: whole(&self.scales) }
         }
 
+        /// The blocks of [`Q8::filled`]; those beyond must not have changed.
         pub fn read(&self, ctx: &Context, blocks: usize) -> (Vec<i8>, Vec<[f32; 2]>) {
+            let beyond = |buffer: &wgpu::Buffer, n: usize| {
+                let spare: Vec<u32> = ctx.read(buffer, 4 * (n * blocks) as u64, n * SPARE).unwrap();
+                assert!(spare.iter().all(|&word| word == FILL), "something wrote beyond the last block");
+            };
+            beyond(&self.codes, 8);
+            beyond(&self.scales, 2);
             (ctx.read(&self.codes, 0, 32 * blocks).unwrap(), ctx.read(&self.scales, 0, blocks).unwrap())
         }
     }
@@ -118,7 +140,7 @@ pub mod device {
 
     pub fn quantize(ctx: &Context, x: &[f32]) -> (Vec<i8>, Vec<[f32; 2]>) {
         let blocks = x.len() / 32;
-        let (input, out) = (ctx.storage("x", x).unwrap(), Q8::zeros(ctx, blocks));
+        let (input, out) = (ctx.storage("x", x).unwrap(), Q8::filled(ctx, blocks));
         let bound =
             ExpertQuantize::new(ctx).unwrap().bind(&whole(&input), blocks as u32, &out.view()).unwrap();
         submit(ctx, |pass| bound.encode(pass).unwrap());
@@ -129,7 +151,7 @@ pub mod device {
     pub fn swiglu(ctx: &Context, gate_up: &[f32], n_ff: usize) -> (Vec<i8>, Vec<[f32; 2]>) {
         let entries = gate_up.len() / n_ff / 2;
         let blocks = entries * n_ff / 32;
-        let (input, out) = (ctx.storage("gate_up", gate_up).unwrap(), Q8::zeros(ctx, blocks));
+        let (input, out) = (ctx.storage("gate_up", gate_up).unwrap(), Q8::filled(ctx, blocks));
         let stage = ExpertSwiglu::new(ctx).unwrap();
         let bound = stage.bind(&whole(&input), entries as u32, n_ff as u32, &out.view()).unwrap();
         submit(ctx, |pass| bound.encode(pass).unwrap());

@@ -75,10 +75,13 @@ pub fn open_all(options: &Options) -> Vec<Context> {
 /// The adapters' contexts.
 #[cfg(feature = "wgpu")]
 pub fn contexts() -> impl Iterator<Item = (&'static str, &'static Context)> {
-    targets().iter().filter_map(|t| match &t.backend {
-        Backend::Wgpu(context) => Some((t.name.as_str(), context)),
-        _ => None,
-    })
+    targets().iter().filter_map(Target::context)
+}
+
+/// Those of the adapters that keep subnormals; prints which ones are left out.
+#[cfg(feature = "wgpu")]
+pub fn exact_contexts() -> impl Iterator<Item = (&'static str, &'static Context)> {
+    exact_targets().filter_map(Target::context)
 }
 
 /// Each adapter under each lowering that it offers, the same lowering once.
@@ -157,6 +160,15 @@ pub fn assert_same_trace(what: &str, got: &Trace, want: &Trace) {
 }
 
 impl Target {
+    /// Name and context, of an adapter.
+    #[cfg(feature = "wgpu")]
+    fn context(&self) -> Option<(&str, &Context)> {
+        match &self.backend {
+            Backend::Wgpu(context) => Some((&self.name, context)),
+            _ => None,
+        }
+    }
+
     /// Whether subnormals are kept here too. Where they are flushed, only results without any in them are defined.
     pub fn exact(&self) -> bool {
         match &self.backend {
@@ -415,4 +427,12 @@ pub fn submit(ctx: &Context, encode: impl FnOnce(&mut wgpu::ComputePass<'_>)) {
     let mut encoder = ctx.device().create_command_encoder(&Default::default());
     encode(&mut encoder.begin_compute_pass(&Default::default()));
     ctx.submit(encoder).unwrap();
+}
+
+/// That a call fails with [`Error::Invalid`](samebits::Error::Invalid) naming this field.
+pub fn assert_invalid<T>(field: &str, result: samebits::Result<T>) {
+    match result.map(drop) {
+        Err(samebits::Error::Invalid { what, .. }) => assert_eq!(what, field),
+        other => panic!("{field}: {other:?}"),
+    }
 }
