@@ -225,7 +225,8 @@ fn packed_rows_give_the_blocks_back() {
             assert_eq!(to.rest.len(), 8 * packed.rest_bytes());
             assert!(packed.codes_bytes().is_multiple_of(8) && packed.rest_bytes().is_multiple_of(4));
             assert_eq!(packed.row_bytes(), format.bytes(columns).unwrap());
-            assert!(to.codes.len() + to.rest.len() <= rows.len() + 8 * 3);
+            // What a block grows by when it is prepared, and the row's padding.
+            assert!(to.codes.len() + to.rest.len() <= rows.len() * 110 / 100 + 8 * 3);
             assert_eq!(packed.unpack(&to), rows, "{} {blocks}", format.name());
         }
     }

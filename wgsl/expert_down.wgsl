@@ -9,7 +9,7 @@
 // binding 5  read     activations, scale and sum of each block
 // binding 6  read     groups: how many; then of each the slot and the number of its entries, and the entries
 // binding 7  write    out
-// workgroups: x = 32 rows, y and z = group
+// workgroups: x = tiles of rows, in turn; y and z = group
 //
 // Order: lane t of 32 adds calls t, t + 32, ... with fma from 0; the lanes are added at distance 16, 8, 4, 2, 1.
 

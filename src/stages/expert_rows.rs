@@ -12,10 +12,14 @@ use crate::gpu::{Binding, Context, Kernel, Pipeline};
 use crate::quant::Format;
 use crate::quant::packed::{Packed, PackedRows};
 
-/// Rows of a workgroup.
-const TILE: u32 = 32;
-/// Bytes of workgroup memory beside the staged activations and the codebook: four sums for each of 256 threads.
-const SUMS_BYTES: u32 = 4096;
+/// Threads of a workgroup; eight share a row.
+const THREADS: u32 = 256;
+/// Bytes of workgroup memory beside the staged activations and the codebook: four sums for each thread, and padding.
+const SUMS_BYTES: u32 = THREADS / 8 * 9 * 16;
+/// Workgroups that a dispatch should have at least, where there are as many tiles: enough for large devices.
+const WORKGROUPS: u32 = 1024;
+/// Tiles of a workgroup at most.
+const MAX_TILES: u32 = 8;
 
 /// `Params` of the shaders.
 #[repr(C)]
@@ -167,22 +171,23 @@ fn pieces(format: Format) -> Vec<&'static str> {
     const QUARTERS: &str = include_str!("../../wgsl/expert/quarters.wgsl");
     const PLAIN: &str = include_str!("../../wgsl/expert/plain.wgsl");
     const MINIMUM: &str = include_str!("../../wgsl/expert/minimum.wgsl");
+    const REST: &str = include_str!("../../wgsl/expert/rest.wgsl");
     const SIGNS: &str = include_str!("../../wgsl/expert/signs.wgsl");
     match format {
-        Format::Iq1M => vec![NATURAL, PLAIN, include_str!("../../wgsl/quant/iq1_m.wgsl")],
+        Format::Iq1M => vec![NATURAL, PLAIN, REST, include_str!("../../wgsl/quant/iq1_m.wgsl")],
         Format::Iq2Xxs => vec![NATURAL, PLAIN, SIGNS, include_str!("../../wgsl/quant/iq2_xxs.wgsl")],
         Format::Iq2Xs => vec![NATURAL, PLAIN, SIGNS, include_str!("../../wgsl/quant/iq2_xs.wgsl")],
         Format::Iq2S => vec![NATURAL, PLAIN, SIGNS, include_str!("../../wgsl/quant/iq2_s.wgsl")],
         Format::Iq3Xxs => vec![NATURAL, PLAIN, SIGNS, include_str!("../../wgsl/quant/iq3_xxs.wgsl")],
         Format::Iq3S => vec![NATURAL, PLAIN, SIGNS, include_str!("../../wgsl/quant/iq3_s.wgsl")],
-        Format::Iq4Xs => vec![PAIRS, PLAIN, include_str!("../../wgsl/quant/iq4_xs.wgsl")],
+        Format::Iq4Xs => vec![PAIRS, PLAIN, REST, include_str!("../../wgsl/quant/iq4_xs.wgsl")],
         Format::Iq4Nl => vec![PAIRS, include_str!("../../wgsl/quant/iq4_nl.wgsl")],
         Format::Q2_0 => vec![QUARTERS, include_str!("../../wgsl/quant/q2_0.wgsl")],
-        Format::Q4K => vec![NATURAL, MINIMUM, include_str!("../../wgsl/quant/q4_k.wgsl")],
-        Format::Q5K => vec![NATURAL, MINIMUM, include_str!("../../wgsl/quant/q5_k.wgsl")],
-        Format::Q6K => vec![NATURAL, PLAIN, include_str!("../../wgsl/quant/q6_k.wgsl")],
-        Format::Q5_1 => vec![NATURAL, MINIMUM, include_str!("../../wgsl/quant/q5_1.wgsl")],
-        Format::Q8_0 => vec![NATURAL, PLAIN, include_str!("../../wgsl/quant/q8_0.wgsl")],
+        Format::Q4K => vec![NATURAL, MINIMUM, REST, include_str!("../../wgsl/quant/q4_k.wgsl")],
+        Format::Q5K => vec![NATURAL, MINIMUM, REST, include_str!("../../wgsl/quant/q5_k.wgsl")],
+        Format::Q6K => vec![NATURAL, PLAIN, REST, include_str!("../../wgsl/quant/q6_k.wgsl")],
+        Format::Q5_1 => vec![NATURAL, MINIMUM, REST, include_str!("../../wgsl/quant/q5_1.wgsl")],
+        Format::Q8_0 => vec![NATURAL, PLAIN, REST, include_str!("../../wgsl/quant/q8_0.wgsl")],
     }
 }
 
@@ -203,7 +208,7 @@ pub(super) struct Rows {
 #[derive(Debug)]
 pub(super) struct RowsBound {
     dispatches: Vec<Dispatch>,
-    tiles: u32,
+    workgroups: u32,
     max_groups: u32,
 }
 
@@ -241,11 +246,8 @@ impl Rows {
                 format!("max_compute_workgroup_storage_size for {} of {columns} columns", format.name());
             return Err(Error::Limit { what, asked: asked(1).into(), allowed: allowed.into() });
         };
-        let mut sources = vec![
-            include_str!("../../wgsl/exact/math.wgsl"),
-            include_str!("../../wgsl/exact/f16.wgsl"),
-            include_str!("../../wgsl/expert/rest.wgsl"),
-        ];
+        let mut sources =
+            vec![include_str!("../../wgsl/exact/math.wgsl"), include_str!("../../wgsl/exact/f16.wgsl")];
         sources.extend(pieces(format));
         sources.extend([include_str!("../../wgsl/expert/rows.wgsl"), source]);
         let pipeline = ctx.pipeline(&Kernel {
@@ -262,7 +264,12 @@ impl Rows {
                 Binding::Read,
                 Binding::ReadWrite,
             ],
-            constants: &[("COLUMNS", columns.into()), ("ROWS", rows.into()), ("ENTRIES", per_group.into())],
+            constants: &[
+                ("COLUMNS", columns.into()),
+                ("ROWS", rows.into()),
+                ("THREADS", THREADS.into()),
+                ("ENTRIES", per_group.into()),
+            ],
         })?;
         let codebook = ctx.storage("codebook", if words.is_empty() { &[0; 4] } else { words.as_slice() })?;
         Ok(Rows { ctx: ctx.clone(), name, rows, columns, format, per_group, pipeline, codebook })
@@ -332,13 +339,16 @@ impl Rows {
                 Dispatch::new(&self.ctx, &self.pipeline, self.name, &params, &buffers)
             })
             .collect::<Result<Vec<_>>>()?;
-        Ok(RowsBound { dispatches, tiles: self.rows.div_ceil(TILE), max_groups: groups.max_groups() })
+        // A workgroup goes through several tiles with what it has staged, unless that leaves the device idle.
+        let tiles = self.rows.div_ceil(THREADS / 8);
+        let each = (tiles * groups.max_groups() / WORKGROUPS).clamp(1, MAX_TILES);
+        Ok(RowsBound { dispatches, workgroups: tiles.div_ceil(each), max_groups: groups.max_groups() })
     }
 }
 
 impl RowsBound {
     pub(super) fn encode(&self, pass: &mut wgpu::ComputePass<'_>) -> Result<()> {
         let [y, z] = super::fold(self.max_groups);
-        self.dispatches.iter().try_for_each(|d| d.encode(pass, [self.tiles, y, z]))
+        self.dispatches.iter().try_for_each(|d| d.encode(pass, [self.workgroups, y, z]))
     }
 }

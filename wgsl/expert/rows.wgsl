@@ -1,23 +1,28 @@
 // Rows of quantised matrices times activations: the common part of expert_gate_up and expert_down.
 //
 // Eight threads share a row; thread j takes calls j, j + 8, j + 16, ..., which belong to lanes j, j + 8, j + 16 and j + 24
-// in turn. A call is decoded once for all entries of the group. The activations of the group's entries are staged in
-// workgroup memory in the order of bytes in which the format's codes come (`arrange`), halves of a block apart, so that
-// the 16-byte loads of eight threads are next to each other.
+// in turn. A call is fetched while the one before it is worked on, and decoded once for all entries of the group. The
+// activations of the group's entries are staged in workgroup memory in the order of bytes in which the format's codes
+// come (`arrange`), halves of a block apart, so that the 16-byte loads of eight threads are next to each other. A
+// workgroup goes through several tiles of rows.
 //
-// The format's file has: struct Call, decode, arrange, products, accumulate, extra, CALL_VALUES.
+// The format's file has: BLOCK, BLOCK_BYTES (of what is not codes), CALL_VALUES, struct Raw, fetch, struct Call, decode,
+// load_codebook, stage_extra, accumulate.
 
 override COLUMNS: u32 = 256u;
-override ROWS: u32 = 32u;
-override ENTRIES: u32 = 4u;   // entries of a group that are staged: 1, 2 or 4
+override ROWS: u32 = 64u;
+override THREADS: u32 = 256u;
+override ENTRIES: u32 = 4u;         // entries of a group that are staged: 1, 2 or 4
+override TILE: u32 = THREADS / 8u;  // rows at a time
+override TILES: u32 = (ROWS + TILE - 1u) / TILE;
+override BLOCKS: u32 = COLUMNS / BLOCK;
+override REST_WORDS: u32 = (BLOCKS * BLOCK_BYTES + 3u) / 4u;
 override X_BLOCKS: u32 = COLUMNS / 32u;
 override CALLS: u32 = COLUMNS / CALL_VALUES;
 override STEPS: u32 = (CALLS + 7u) / 8u;
 override STAGED: u32 = 2u * ENTRIES * X_BLOCKS;
 override STAGED_BLOCKS: u32 = ENTRIES * X_BLOCKS;
-
-const TILE = 32u;             // rows of a workgroup
-const THREADS = 256u;
+override SUMS: u32 = 9u * TILE;
 
 struct Params {
     zero: u32,        // the guarded lowering's run-time zero
@@ -32,7 +37,7 @@ struct Params {
 
 var<workgroup> staged: array<vec4<u32>, STAGED>;
 var<workgroup> staged_scale: array<f32, STAGED_BLOCKS>;
-var<workgroup> sums: array<vec4<f32>, THREADS>;
+var<workgroup> sums: array<vec4<f32>, SUMS>;  // nine a row for eight: rows start in different banks
 
 fn stage(entry: u32, at: u32, thread: u32) {
     let x = min(entry, params.entries - 1u) / params.per_token * X_BLOCKS;
@@ -52,17 +57,17 @@ fn dot4(a: vec4<u32>, b: vec4<u32>) -> i32 {
     return dot4I8Packed(a.x, b.x) + dot4I8Packed(a.y, b.y) + dot4I8Packed(a.z, b.z) + dot4I8Packed(a.w, b.w);
 }
 
-fn call1(row: u32, k: u32, sum: f32) -> f32 {
-    return accumulate(decode(row, k), 0u, k, sum);
+fn call1(raw: Raw, k: u32, sum: f32) -> f32 {
+    return accumulate(decode(raw, k), 0u, k, sum);
 }
 
-fn call2(row: u32, k: u32, sum: vec2<f32>) -> vec2<f32> {
-    let call = decode(row, k);
+fn call2(raw: Raw, k: u32, sum: vec2<f32>) -> vec2<f32> {
+    let call = decode(raw, k);
     return vec2<f32>(accumulate(call, 0u, k, sum.x), accumulate(call, 1u, k, sum.y));
 }
 
-fn call4(row: u32, k: u32, sum: vec4<f32>) -> vec4<f32> {
-    let call = decode(row, k);
+fn call4(raw: Raw, k: u32, sum: vec4<f32>) -> vec4<f32> {
+    let call = decode(raw, k);
     return vec4<f32>(
         accumulate(call, 0u, k, sum.x),
         accumulate(call, 1u, k, sum.y),
@@ -79,16 +84,19 @@ fn has(k: u32) -> bool {
 // The sums of a thread's four lanes take turns: the first takes the step's call and goes last. Whichever is first in the
 // end, a and c are 16 lanes apart, b and d too, and those pairs 8: the tree's distances 16 and 8.
 // One, two and four entries differ in their registers only.
-fn row1(row: u32, j: u32) -> f32 {
+fn row1(row: u32, j: u32, first: Raw) -> f32 {
     var a = 0.0;
     var b = 0.0;
     var c = 0.0;
     var d = 0.0;
+    var next = first;
     for (var m = 0u; m < STEPS; m++) {
         let k = m * 8u + j;
+        let raw = next;
+        next = fetch(row, min(k + 8u, CALLS - 1u));
         var sum = a;
         if (has(k)) {
-            sum = call1(row, k, a);
+            sum = call1(raw, k, a);
         }
         a = b;
         b = c;
@@ -98,16 +106,19 @@ fn row1(row: u32, j: u32) -> f32 {
     return f_add(f_add(a, c), f_add(b, d));
 }
 
-fn row2(row: u32, j: u32) -> vec2<f32> {
+fn row2(row: u32, j: u32, first: Raw) -> vec2<f32> {
     var a = vec2<f32>(0.0);
     var b = vec2<f32>(0.0);
     var c = vec2<f32>(0.0);
     var d = vec2<f32>(0.0);
+    var next = first;
     for (var m = 0u; m < STEPS; m++) {
         let k = m * 8u + j;
+        let raw = next;
+        next = fetch(row, min(k + 8u, CALLS - 1u));
         var sum = a;
         if (has(k)) {
-            sum = call2(row, k, a);
+            sum = call2(raw, k, a);
         }
         a = b;
         b = c;
@@ -118,16 +129,19 @@ fn row2(row: u32, j: u32) -> vec2<f32> {
     return vec2<f32>(f_add(pairs.x, pairs.z), f_add(pairs.y, pairs.w));
 }
 
-fn row4(row: u32, j: u32) -> vec4<f32> {
+fn row4(row: u32, j: u32, first: Raw) -> vec4<f32> {
     var a = vec4<f32>(0.0);
     var b = vec4<f32>(0.0);
     var c = vec4<f32>(0.0);
     var d = vec4<f32>(0.0);
+    var next = first;
     for (var m = 0u; m < STEPS; m++) {
         let k = m * 8u + j;
+        let raw = next;
+        next = fetch(row, min(k + 8u, CALLS - 1u));
         var sum = a;
         if (has(k)) {
-            sum = call4(row, k, a);
+            sum = call4(raw, k, a);
         }
         a = b;
         b = c;
@@ -137,7 +151,12 @@ fn row4(row: u32, j: u32) -> vec4<f32> {
     return v_add(v_add(a, c), v_add(b, d));
 }
 
-@compute @workgroup_size(256)
+// Where in the matrices a tile's row is for a thread; behind the last row comes the last once more.
+fn matrix_row(slot: u32, tile: u32, thread: u32) -> u32 {
+    return slot * ROWS + min(tile * TILE + (thread >> 3u), ROWS - 1u);
+}
+
+@compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) count: vec3<u32>,
@@ -154,34 +173,40 @@ fn main(
         return;
     }
     let entries = groups[2u + 2u * group];
+    let j = thread & 7u;
+    var next = fetch(matrix_row(slot, id.x, thread), min(j, CALLS - 1u));
     load_codebook(thread);
     for (var e = 0u; e < n; e++) {
         stage(entries[e], e, thread);
     }
-    workgroupBarrier();
 
-    let j = thread & 7u;
-    let row = id.x * TILE + (thread >> 3u);
-    let matrix_row = slot * ROWS + min(row, ROWS - 1u);
-    if (ENTRIES == 1u || n == 1u) {
-        sums[thread] = vec4<f32>(row1(matrix_row, j), 0.0, 0.0, 0.0);
-    } else if (ENTRIES == 2u || n == 2u) {
-        sums[thread] = vec4<f32>(row2(matrix_row, j), 0.0, 0.0);
-    } else {
-        sums[thread] = row4(matrix_row, j);
-    }
-    workgroupBarrier();
+    for (var tile = id.x; tile < TILES; tile += count.x) {
+        // What was staged is there; the sums of the tile before have been read.
+        workgroupBarrier();
+        let row = matrix_row(slot, tile, thread);
+        let first = next;
+        next = fetch(matrix_row(slot, tile + count.x, thread), min(j, CALLS - 1u));
+        let at = thread + (thread >> 3u);
+        if (ENTRIES == 1u || n == 1u) {
+            sums[at] = vec4<f32>(row1(row, j, first), 0.0, 0.0, 0.0);
+        } else if (ENTRIES == 2u || n == 2u) {
+            sums[at] = vec4<f32>(row2(row, j, first), 0.0, 0.0);
+        } else {
+            sums[at] = row4(row, j, first);
+        }
+        workgroupBarrier();
 
-    // Distances 4, 2 and 1 of the tree, one thread for a row and an entry.
-    let r = thread >> 2u;
-    let e = thread & 3u;
-    let out_row = id.x * TILE + r;
-    if (r < TILE && e < n && out_row < ROWS) {
-        let s = r * 8u;
-        let x = f_add(sums[s][e], sums[s + 4u][e]);
-        let y = f_add(sums[s + 1u][e], sums[s + 5u][e]);
-        let z = f_add(sums[s + 2u][e], sums[s + 6u][e]);
-        let w = f_add(sums[s + 3u][e], sums[s + 7u][e]);
-        out[entries[e] * params.out_stride + params.first_row + out_row] = f_add(f_add(x, z), f_add(y, w));
+        // Distances 4, 2 and 1 of the tree, one thread for a row and an entry.
+        let r = thread >> 2u;
+        let e = thread & 3u;
+        let out_row = tile * TILE + r;
+        if (r < TILE && e < n && out_row < ROWS) {
+            let s = r * 9u;
+            let x = f_add(sums[s][e], sums[s + 4u][e]);
+            let y = f_add(sums[s + 1u][e], sums[s + 5u][e]);
+            let z = f_add(sums[s + 2u][e], sums[s + 6u][e]);
+            let w = f_add(sums[s + 3u][e], sums[s + 7u][e]);
+            out[entries[e] * params.out_stride + params.first_row + out_row] = f_add(f_add(x, z), f_add(y, w));
+        }
     }
 }

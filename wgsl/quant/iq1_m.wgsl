@@ -4,7 +4,7 @@
 // four scales of three bits and a quarter of the f16 d each.
 
 const BLOCK = 256u;
-override REST_BYTES: u32 = COLUMNS / 256u * 24u;
+const BLOCK_BYTES = 24u;
 
 fn load_codebook(thread: u32) {}
 
@@ -15,7 +15,8 @@ fn eighths(word: u32, delta: u32) -> u32 {
     return ((x & 0x7f7f7f7fu) + (delta & 0x7f7f7f7fu)) ^ ((x ^ delta) & 0x80808080u);
 }
 
-fn decode(row: u32, k: u32) -> Call {
+fn decode(raw: Raw, k: u32) -> Call {
+    let row = raw.row;
     let pair = codes[(row * CALLS + k) / 2u];
     let c = select(pair.x, pair.y, (k & 1u) == 1u);
     let h = rest_half(row, 2u * k);

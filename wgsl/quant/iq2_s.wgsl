@@ -1,39 +1,54 @@
 // IQ2_S: a call is two words: the low bytes of four codebook indices; 32 sign bits.
-// rest of a row: u8 of four times two high bits for each call; u8 of two scales for each call; f16 d of each block.
+// rest of a row: f32 d of each block; u8 of four times two high bits for each call; u8 of two scales for each call.
 
 const BLOCK = 256u;
-override REST_BYTES: u32 = (COLUMNS / 256u * 18u + 3u) / 4u * 4u;
+const BLOCK_BYTES = 20u;
 
-var<workgroup> codebook: array<u32, 2048>;
+var<workgroup> codebook: array<vec2<u32>, 1024>;
 
 fn load_codebook(thread: u32) {
-    for (var i = thread; i < 2048u; i += THREADS) {
-        codebook[i] = tables[i];
+    for (var i = thread; i < 1024u; i += THREADS) {
+        codebook[i] = vec2<u32>(tables[2u * i], tables[2u * i + 1u]);
     }
 }
 
-fn decode(row: u32, k: u32) -> Call {
-    let c = codes[row * CALLS + k];
-    let h = rest_byte(row, k);
-    let low = vec4<u32>(c.x, c.x >> 8u, c.x >> 16u, c.x >> 24u) & vec4<u32>(255u);
-    let high = vec4<u32>(h << 8u, h << 6u, h << 4u, h << 2u) & vec4<u32>(0x300u);
-    let i = 2u * (low | high);
-    let scales = rest_byte(row, CALLS + k);
+struct Raw {
+    codes: vec2<u32>,
+    high: u32,
+    scales: u32,
+    scale: u32,
+}
+
+fn fetch(row: u32, k: u32) -> Raw {
+    let at = row * REST_WORDS;
+    return Raw(
+        codes[row * CALLS + k],
+        rest[at + BLOCKS + k / 4u],
+        rest[at + 3u * BLOCKS + k / 4u],
+        rest[at + k / 8u],
+    );
+}
+
+fn decode(raw: Raw, k: u32) -> Call {
+    let x = raw.codes.x;
+    let s = raw.codes.y;
+    let h = raw.high >> (8u * (k & 3u));
+    let i = vec4<u32>(
+        (x & 255u) | ((h << 8u) & 768u),
+        ((x >> 8u) & 255u) | ((h << 6u) & 768u),
+        ((x >> 16u) & 255u) | ((h << 4u) & 768u),
+        (x >> 24u) | ((h << 2u) & 768u),
+    );
+    let scales = raw.scales >> (8u * (k & 3u));
+    let a = codebook[i.x];
+    let b = codebook[i.y];
+    let c = codebook[i.z];
+    let d = codebook[i.w];
     return Call(
-        vec4<u32>(
-            signed(codebook[i.x], c.y),
-            signed(codebook[i.x + 1u], c.y >> 4u),
-            signed(codebook[i.y], c.y >> 8u),
-            signed(codebook[i.y + 1u], c.y >> 12u),
-        ),
-        vec4<u32>(
-            signed(codebook[i.z], c.y >> 16u),
-            signed(codebook[i.z + 1u], c.y >> 20u),
-            signed(codebook[i.w], c.y >> 24u),
-            signed(codebook[i.w + 1u], c.y >> 28u),
-        ),
-        f16_to_f32(rest_half(row, 2u * CALLS + k / 8u * 2u)),
-        vec2<i32>(i32(scales & 15u), i32(scales >> 4u)),
+        vec4<u32>(signed(a.x, s), signed(a.y, s >> 1u), signed(b.x, s >> 2u), signed(b.y, s >> 3u)),
+        vec4<u32>(signed(c.x, s >> 4u), signed(c.y, s >> 5u), signed(d.x, s >> 6u), signed(d.y, s >> 7u)),
+        bitcast<f32>(raw.scale),
+        vec2<i32>(i32(scales & 15u), i32((scales >> 4u) & 15u)),
     );
 }
 

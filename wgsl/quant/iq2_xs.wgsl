@@ -1,37 +1,54 @@
-// IQ2_XS: a call is two words, four u16 of nine bits of codebook index and seven sign bits.
-// rest of a row: u8 of two scales for each call; f16 d of each block.
+// IQ2_XS: a call is two words: the low bytes of four codebook indices; 32 sign bits.
+// rest of a row: u32 of four high bits for each call; u8 of two scales for each call; f32 d of each block.
 
 const BLOCK = 256u;
-override REST_BYTES: u32 = (COLUMNS / 256u * 10u + 3u) / 4u * 4u;
+const BLOCK_BYTES = 16u;
 
-var<workgroup> codebook: array<u32, 1024>;
+var<workgroup> codebook: array<vec2<u32>, 512>;
 
 fn load_codebook(thread: u32) {
-    for (var i = thread; i < 1024u; i += THREADS) {
-        codebook[i] = tables[i];
+    for (var i = thread; i < 512u; i += THREADS) {
+        codebook[i] = vec2<u32>(tables[2u * i], tables[2u * i + 1u]);
     }
 }
 
-fn decode(row: u32, k: u32) -> Call {
-    let c = codes[row * CALLS + k];
-    let i = 2u * (vec4<u32>(c.x, c.x >> 16u, c.y, c.y >> 16u) & vec4<u32>(511u));
-    let s = vec4<u32>(signs7(c.x >> 9u), signs7(c.x >> 25u), signs7(c.y >> 9u), signs7(c.y >> 25u));
-    let scales = rest_byte(row, k);
+struct Raw {
+    codes: vec2<u32>,
+    high: u32,
+    scales: u32,
+    scale: u32,
+}
+
+fn fetch(row: u32, k: u32) -> Raw {
+    let at = row * REST_WORDS;
+    return Raw(
+        codes[row * CALLS + k],
+        rest[at + k / 8u],
+        rest[at + BLOCKS + k / 4u],
+        rest[at + 3u * BLOCKS + k / 8u],
+    );
+}
+
+fn decode(raw: Raw, k: u32) -> Call {
+    let x = raw.codes.x;
+    let s = raw.codes.y;
+    let h = raw.high >> (4u * (k & 7u));
+    let i = vec4<u32>(
+        (x & 255u) | ((h << 8u) & 256u),
+        ((x >> 8u) & 255u) | ((h << 7u) & 256u),
+        ((x >> 16u) & 255u) | ((h << 6u) & 256u),
+        (x >> 24u) | ((h << 5u) & 256u),
+    );
+    let scales = raw.scales >> (8u * (k & 3u));
+    let a = codebook[i.x];
+    let b = codebook[i.y];
+    let c = codebook[i.z];
+    let d = codebook[i.w];
     return Call(
-        vec4<u32>(
-            signed(codebook[i.x], s.x),
-            signed(codebook[i.x + 1u], s.x >> 4u),
-            signed(codebook[i.y], s.y),
-            signed(codebook[i.y + 1u], s.y >> 4u),
-        ),
-        vec4<u32>(
-            signed(codebook[i.z], s.z),
-            signed(codebook[i.z + 1u], s.z >> 4u),
-            signed(codebook[i.w], s.w),
-            signed(codebook[i.w + 1u], s.w >> 4u),
-        ),
-        f16_to_f32(rest_half(row, CALLS + k / 8u * 2u)),
-        vec2<i32>(i32(scales & 15u), i32(scales >> 4u)),
+        vec4<u32>(signed(a.x, s), signed(a.y, s >> 1u), signed(b.x, s >> 2u), signed(b.y, s >> 3u)),
+        vec4<u32>(signed(c.x, s >> 4u), signed(c.y, s >> 5u), signed(d.x, s >> 6u), signed(d.y, s >> 7u)),
+        bitcast<f32>(raw.scale),
+        vec2<i32>(i32(scales & 15u), i32((scales >> 4u) & 15u)),
     );
 }
 

@@ -1,36 +1,41 @@
-// IQ2_XXS: a call is two words: four codebook indices of a byte; four times seven sign bits and a scale of four bits.
-// rest of a row: f16 d of each block.
+// IQ2_XXS: a call is two words: four codebook indices of a byte; 32 sign bits.
+// rest of a row: u32 of eight scales of four bits for each block; f32 d of each block.
 
 const BLOCK = 256u;
-override REST_BYTES: u32 = (COLUMNS / 256u * 2u + 3u) / 4u * 4u;
+const BLOCK_BYTES = 8u;
 
-var<workgroup> codebook: array<u32, 512>;
+var<workgroup> codebook: array<vec2<u32>, 256>;
 
 fn load_codebook(thread: u32) {
-    for (var i = thread; i < 512u; i += THREADS) {
-        codebook[i] = tables[i];
+    for (var i = thread; i < 256u; i += THREADS) {
+        codebook[i] = vec2<u32>(tables[2u * i], tables[2u * i + 1u]);
     }
 }
 
-fn decode(row: u32, k: u32) -> Call {
-    let c = codes[row * CALLS + k];
-    let i = 2u * (vec4<u32>(c.x, c.x >> 8u, c.x >> 16u, c.x >> 24u) & vec4<u32>(255u));
-    let s = vec4<u32>(signs7(c.y), signs7(c.y >> 7u), signs7(c.y >> 14u), signs7(c.y >> 21u));
+struct Raw {
+    codes: vec2<u32>,
+    scales: u32,
+    scale: u32,
+}
+
+fn fetch(row: u32, k: u32) -> Raw {
+    let at = row * REST_WORDS + k / 8u;
+    return Raw(codes[row * CALLS + k], rest[at], rest[at + BLOCKS]);
+}
+
+fn decode(raw: Raw, k: u32) -> Call {
+    let x = raw.codes.x;
+    let s = raw.codes.y;
+    let i = vec4<u32>(x & 255u, (x >> 8u) & 255u, (x >> 16u) & 255u, x >> 24u);
+    let a = codebook[i.x];
+    let b = codebook[i.y];
+    let c = codebook[i.z];
+    let d = codebook[i.w];
     return Call(
-        vec4<u32>(
-            signed(codebook[i.x], s.x),
-            signed(codebook[i.x + 1u], s.x >> 4u),
-            signed(codebook[i.y], s.y),
-            signed(codebook[i.y + 1u], s.y >> 4u),
-        ),
-        vec4<u32>(
-            signed(codebook[i.z], s.z),
-            signed(codebook[i.z + 1u], s.z >> 4u),
-            signed(codebook[i.w], s.w),
-            signed(codebook[i.w + 1u], s.w >> 4u),
-        ),
-        f16_to_f32(rest_half(row, k / 8u * 2u)),
-        vec2<i32>(2 * i32(c.y >> 28u) + 1, 0),
+        vec4<u32>(signed(a.x, s), signed(a.y, s >> 1u), signed(b.x, s >> 2u), signed(b.y, s >> 3u)),
+        vec4<u32>(signed(c.x, s >> 4u), signed(c.y, s >> 5u), signed(d.x, s >> 6u), signed(d.y, s >> 7u)),
+        bitcast<f32>(raw.scale),
+        vec2<i32>(2 * i32((raw.scales >> (4u * (k & 7u))) & 15u) + 1, 0),
     );
 }
 

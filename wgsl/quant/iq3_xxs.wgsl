@@ -1,8 +1,8 @@
 // IQ3_XXS: a call is two words, eight codebook indices of a byte.
-// rest of a row: u32 of four times seven sign bits and a scale of four bits for each call; f16 d of each block.
+// rest of a row: u32 of 32 sign bits for each call; u32 of eight scales of four bits for each block; f32 d of each block.
 
 const BLOCK = 256u;
-override REST_BYTES: u32 = (COLUMNS / 256u * 34u + 3u) / 4u * 4u;
+const BLOCK_BYTES = 40u;
 
 var<workgroup> codebook: array<u32, 256>;
 
@@ -12,25 +12,41 @@ fn load_codebook(thread: u32) {
     }
 }
 
-fn decode(row: u32, k: u32) -> Call {
-    let c = codes[row * CALLS + k];
-    let signs = rest_word(row, 4u * k);
-    let s = vec4<u32>(signs7(signs), signs7(signs >> 7u), signs7(signs >> 14u), signs7(signs >> 21u));
+struct Raw {
+    codes: vec2<u32>,
+    signs: u32,
+    scales: u32,
+    scale: u32,
+}
+
+fn fetch(row: u32, k: u32) -> Raw {
+    let at = row * REST_WORDS;
+    return Raw(
+        codes[row * CALLS + k],
+        rest[at + k],
+        rest[at + CALLS + k / 8u],
+        rest[at + CALLS + BLOCKS + k / 8u],
+    );
+}
+
+fn decode(raw: Raw, k: u32) -> Call {
+    let c = raw.codes;
+    let s = raw.signs;
     return Call(
         vec4<u32>(
-            signed(codebook[c.x & 255u], s.x),
-            signed(codebook[(c.x >> 8u) & 255u], s.x >> 4u),
-            signed(codebook[(c.x >> 16u) & 255u], s.y),
-            signed(codebook[c.x >> 24u], s.y >> 4u),
+            signed(codebook[c.x & 255u], s),
+            signed(codebook[(c.x >> 8u) & 255u], s >> 1u),
+            signed(codebook[(c.x >> 16u) & 255u], s >> 2u),
+            signed(codebook[c.x >> 24u], s >> 3u),
         ),
         vec4<u32>(
-            signed(codebook[c.y & 255u], s.z),
-            signed(codebook[(c.y >> 8u) & 255u], s.z >> 4u),
-            signed(codebook[(c.y >> 16u) & 255u], s.w),
-            signed(codebook[c.y >> 24u], s.w >> 4u),
+            signed(codebook[c.y & 255u], s >> 4u),
+            signed(codebook[(c.y >> 8u) & 255u], s >> 5u),
+            signed(codebook[(c.y >> 16u) & 255u], s >> 6u),
+            signed(codebook[c.y >> 24u], s >> 7u),
         ),
-        f16_to_f32(rest_half(row, 4u * CALLS + k / 8u * 2u)),
-        vec2<i32>(i32(signs >> 28u), 0),
+        bitcast<f32>(raw.scale),
+        vec2<i32>(i32((raw.scales >> (4u * (k & 7u))) & 15u), 0),
     );
 }
 

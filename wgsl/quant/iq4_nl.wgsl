@@ -2,7 +2,7 @@
 // rest of a row: f16 d of each block.
 
 const BLOCK = 32u;
-override REST_BYTES: u32 = (COLUMNS / 32u * 2u + 3u) / 4u * 4u;
+const BLOCK_BYTES = 2u;
 
 const CALL_VALUES = 16u;
 
@@ -26,11 +26,20 @@ fn four(bytes: u32) -> u32 {
     return codebook[bytes & 255u] | (codebook[(bytes >> 8u) & 255u] << 16u);
 }
 
-fn decode(row: u32, k: u32) -> Call {
-    let c = codes[row * CALLS + k];
+struct Raw {
+    codes: vec2<u32>,
+    scale: u32,
+}
+
+fn fetch(row: u32, k: u32) -> Raw {
+    return Raw(codes[row * CALLS + k], rest[row * REST_WORDS + k / 4u]);
+}
+
+fn decode(raw: Raw, k: u32) -> Call {
+    let c = raw.codes;
     return Call(
         vec4<u32>(four(c.x), four(c.x >> 16u), four(c.y), four(c.y >> 16u)),
-        f16_to_f32(rest_half(row, k / 2u * 2u)),
+        f16_to_f32((raw.scale >> (8u * (k & 2u))) & 0xffffu),
     );
 }
 

@@ -2,7 +2,7 @@
 // rest of a row: four bits of scale for each call; two more bits for each call; f16 d of each block.
 
 const BLOCK = 256u;
-override REST_BYTES: u32 = (COLUMNS / 256u * 8u + 3u) / 4u * 4u;
+const BLOCK_BYTES = 8u;
 
 var<workgroup> codebook: array<u32, 256>;
 
@@ -17,7 +17,8 @@ fn four(bytes: u32) -> u32 {
     return codebook[bytes & 255u] | (codebook[(bytes >> 8u) & 255u] << 16u);
 }
 
-fn decode(row: u32, k: u32) -> Call {
+fn decode(raw: Raw, k: u32) -> Call {
+    let row = raw.row;
     let c = codes[2u * (row * CALLS + k)];
     let d = codes[2u * (row * CALLS + k) + 1u];
     let low = (rest_byte(row, k / 2u) >> (4u * (k & 1u))) & 15u;

@@ -2,7 +2,7 @@
 // rest of a row: f16 d of each block of 64.
 
 const BLOCK = 64u;
-override REST_BYTES: u32 = (COLUMNS / 64u * 2u + 3u) / 4u * 4u;
+const BLOCK_BYTES = 2u;
 
 fn load_codebook(thread: u32) {}
 
@@ -22,13 +22,22 @@ fn stage_extra(at: u32, low: vec4<u32>, high: vec4<u32>, sum: f32) {
     code_sums[at] = dot4(low, ones) + dot4(high, ones);
 }
 
-fn decode(row: u32, k: u32) -> Call {
-    let c = codes[row * CALLS + k];
+struct Raw {
+    codes: vec2<u32>,
+    scale: u32,
+}
+
+fn fetch(row: u32, k: u32) -> Raw {
+    return Raw(codes[row * CALLS + k], rest[row * REST_WORDS + k / 4u]);
+}
+
+fn decode(raw: Raw, k: u32) -> Call {
+    let c = raw.codes;
     let shift = vec4<u32>(0u, 2u, 4u, 6u);
     return Call(
         (vec4<u32>(c.x) >> shift) & vec4<u32>(0x03030303u),
         (vec4<u32>(c.y) >> shift) & vec4<u32>(0x03030303u),
-        f16_to_f32(rest_half(row, k / 2u * 2u)),
+        f16_to_f32((raw.scale >> (8u * (k & 2u))) & 0xffffu),
     );
 }
 

@@ -2,7 +2,7 @@
 // rest of a row: twelve bytes of scales and minimums for each block; f16 d and f16 dmin of each block.
 
 const BLOCK = 256u;
-override REST_BYTES: u32 = COLUMNS / 256u * 16u;
+const BLOCK_BYTES = 16u;
 
 fn load_codebook(thread: u32) {}
 
@@ -16,7 +16,8 @@ fn scale_and_minimum(row: u32, at: u32, k: u32) -> vec2<u32> {
     return select(vec2<u32>(a & 63u, b & 63u), upper, (k & 4u) != 0u);
 }
 
-fn decode(row: u32, k: u32) -> Call {
+fn decode(raw: Raw, k: u32) -> Call {
+    let row = raw.row;
     let at = 4u * ((row * CALLS + k) / 2u);
     let shift = vec4<u32>(4u * (k & 1u));
     let low = vec4<u32>(codes[at], codes[at + 1u]) >> shift;

@@ -2,7 +2,7 @@
 // rest of a row: u32 of the fifth bits for each call; f16 d and f16 m for each call.
 
 const BLOCK = 32u;
-override REST_BYTES: u32 = COLUMNS / 32u * 8u;
+const BLOCK_BYTES = 8u;
 
 fn load_codebook(thread: u32) {}
 
@@ -11,7 +11,8 @@ fn fifth(bits: u32) -> u32 {
     return (((bits & 15u) * 0x00204081u) & 0x01010101u) << 4u;
 }
 
-fn decode(row: u32, k: u32) -> Call {
+fn decode(raw: Raw, k: u32) -> Call {
+    let row = raw.row;
     let c = vec4<u32>(codes[2u * (row * CALLS + k)], codes[2u * (row * CALLS + k) + 1u]);
     let h = rest_word(row, 4u * k);
     let d = rest_word(row, 4u * CALLS + 4u * k);

@@ -4,11 +4,12 @@
 // f16 d of each block.
 
 const BLOCK = 256u;
-override REST_BYTES: u32 = (COLUMNS / 256u * 82u + 3u) / 4u * 4u;
+const BLOCK_BYTES = 82u;
 
 fn load_codebook(thread: u32) {}
 
-fn decode(row: u32, k: u32) -> Call {
+fn decode(raw: Raw, k: u32) -> Call {
+    let row = raw.row;
     let half_block = k / 4u;
     let at = 8u * (row * (CALLS / 4u) + half_block) + 4u * (k & 1u);
     let shift = vec4<u32>(4u * ((k >> 1u) & 1u));

@@ -2,11 +2,12 @@
 // rest of a row: f16 d of each call.
 
 const BLOCK = 32u;
-override REST_BYTES: u32 = (COLUMNS / 32u * 2u + 3u) / 4u * 4u;
+const BLOCK_BYTES = 2u;
 
 fn load_codebook(thread: u32) {}
 
-fn decode(row: u32, k: u32) -> Call {
+fn decode(raw: Raw, k: u32) -> Call {
+    let row = raw.row;
     let at = 4u * (row * CALLS + k);
     return Call(
         vec4<u32>(codes[at], codes[at + 1u]),
