@@ -29,22 +29,23 @@ fn format_files(format: Format) -> &'static [&'static str] {
     const PAIRS: &str = "expert/pairs.wgsl";
     const PLAIN: &str = "expert/plain.wgsl";
     const MINIMUM: &str = "expert/minimum.wgsl";
+    const REST: &str = "expert/rest.wgsl";
     const SIGNS: &str = "expert/signs.wgsl";
     match format {
-        Format::Iq1M => &[NATURAL, PLAIN, "quant/iq1_m.wgsl"],
+        Format::Iq1M => &[NATURAL, PLAIN, REST, "quant/iq1_m.wgsl"],
         Format::Iq2Xxs => &[NATURAL, PLAIN, SIGNS, "quant/iq2_xxs.wgsl"],
         Format::Iq2Xs => &[NATURAL, PLAIN, SIGNS, "quant/iq2_xs.wgsl"],
         Format::Iq2S => &[NATURAL, PLAIN, SIGNS, "quant/iq2_s.wgsl"],
         Format::Iq3Xxs => &[NATURAL, PLAIN, SIGNS, "quant/iq3_xxs.wgsl"],
         Format::Iq3S => &[NATURAL, PLAIN, SIGNS, "quant/iq3_s.wgsl"],
-        Format::Iq4Xs => &[PAIRS, PLAIN, "quant/iq4_xs.wgsl"],
+        Format::Iq4Xs => &[PAIRS, PLAIN, REST, "quant/iq4_xs.wgsl"],
         Format::Iq4Nl => &[PAIRS, "quant/iq4_nl.wgsl"],
         Format::Q2_0 => &["expert/quarters.wgsl", "quant/q2_0.wgsl"],
-        Format::Q4K => &[NATURAL, MINIMUM, "quant/q4_k.wgsl"],
-        Format::Q5K => &[NATURAL, MINIMUM, "quant/q5_k.wgsl"],
-        Format::Q6K => &[NATURAL, PLAIN, "quant/q6_k.wgsl"],
-        Format::Q5_1 => &[NATURAL, MINIMUM, "quant/q5_1.wgsl"],
-        Format::Q8_0 => &[NATURAL, PLAIN, "quant/q8_0.wgsl"],
+        Format::Q4K => &[NATURAL, MINIMUM, REST, "quant/q4_k.wgsl"],
+        Format::Q5K => &[NATURAL, MINIMUM, REST, "quant/q5_k.wgsl"],
+        Format::Q6K => &[NATURAL, PLAIN, REST, "quant/q6_k.wgsl"],
+        Format::Q5_1 => &[NATURAL, MINIMUM, REST, "quant/q5_1.wgsl"],
+        Format::Q8_0 => &[NATURAL, PLAIN, REST, "quant/q8_0.wgsl"],
     }
 }
 
@@ -73,7 +74,7 @@ fn assemblies() -> &'static [Assembly] {
         }
         for (stem, own) in [("expert_gate_up", "expert_gate_up.wgsl"), ("expert_down", "expert_down.wgsl")] {
             for format in Format::ALL {
-                let mut files = vec!["exact/math.wgsl", "exact/f16.wgsl", "expert/rest.wgsl"];
+                let mut files = vec!["exact/math.wgsl", "exact/f16.wgsl"];
                 files.extend(format_files(format));
                 files.extend(["expert/rows.wgsl", own]);
                 add(stem, &files);
