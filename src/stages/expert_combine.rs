@@ -8,6 +8,7 @@ use wgpu::{BufferBinding, BufferUsages};
 use super::{Dispatch, check_binding, fold};
 use crate::error::{Result, check};
 use crate::gpu::{Binding, Context, Kernel, Pipeline};
+use crate::shape::MAX_ENTRIES;
 
 /// `Params` of the shader.
 #[repr(C)]
@@ -90,7 +91,7 @@ impl ExpertCombine {
     /// Binds the stage for `tokens` tokens of `n_embd` values and `used` of `experts` experts each.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when a number is 0 or a buffer is too small.
+    /// [`Error::Invalid`](crate::Error::Invalid) when a number is 0, there are too many entries or a buffer is too small.
     pub fn bind(
         &self,
         tokens: u32,
@@ -104,6 +105,7 @@ impl ExpertCombine {
         }
         let b = buffers;
         let entries = u64::from(tokens) * u64::from(used);
+        check(entries <= MAX_ENTRIES as u64, "tokens", format!("at most {MAX_ENTRIES} entries"), entries)?;
         let row = 4 * u64::from(n_embd);
         let storage = BufferUsages::STORAGE;
         check_binding("routing.experts", &b.experts, 4 * entries, storage)?;

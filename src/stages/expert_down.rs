@@ -20,6 +20,7 @@ impl ExpertDown {
     /// Compiles the stage for matrices of `rows` rows of `columns` values.
     ///
     /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) when a row is not whole blocks, or a number is 0 or too large;
     /// [`Error::Limit`](crate::Error::Limit) when the activations of one entry do not fit the device's workgroup memory;
     /// what the device reports.
     pub fn new(ctx: &Context, format: Format, rows: u32, columns: u32) -> Result<Self> {

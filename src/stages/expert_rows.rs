@@ -11,6 +11,7 @@ use crate::error::{Error, Result, check};
 use crate::gpu::{Binding, Context, Kernel, Pipeline};
 use crate::quant::Format;
 use crate::quant::packed::{Packed, PackedRows};
+use crate::shape::MAX_COLUMNS;
 
 /// Threads of a workgroup; eight share a row.
 const THREADS: u32 = 256;
@@ -64,21 +65,26 @@ struct Piece {
     rest: wgpu::Buffer,
 }
 
+/// Checks the size of a matrix.
+fn check_size(format: Format, rows: u32, columns: u32) -> Result<()> {
+    let block = format.block_values().max(32) as u32;
+    check(
+        (1..=MAX_COLUMNS).contains(&columns) && columns.is_multiple_of(block),
+        "columns",
+        format!("a multiple of {block}, at most {MAX_COLUMNS}"),
+        columns,
+    )?;
+    check(rows > 0, "rows", "at least 1", rows)
+}
+
 impl ExpertMatrices {
     /// Room for `slots` matrices of `rows` rows of `columns` values. Split where it is larger than one binding.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when `columns` is no multiple of the format's block and of 32, or a number is 0;
+    /// [`Error::Invalid`] when `columns` is no multiple of the format's block and of 32, or too large, or a number is 0;
     /// [`Error::Limit`] when one matrix is larger than a binding, [`Error::OutOfMemory`].
     pub fn new(ctx: &Context, format: Format, rows: u32, columns: u32, slots: u32) -> Result<Self> {
-        let block = format.block_values().max(32) as u32;
-        check(
-            columns > 0 && columns.is_multiple_of(block),
-            "columns",
-            format!("a multiple of {block}"),
-            columns,
-        )?;
-        check(rows > 0, "rows", "at least 1", rows)?;
+        check_size(format, rows, columns)?;
         check(slots > 0, "slots", "at least 1", slots)?;
         let packed = Packed::new(format, columns as usize);
         let bytes = |row: usize| u64::from(rows) * row as u64;
@@ -230,6 +236,7 @@ impl Rows {
         rows: u32,
         columns: u32,
     ) -> Result<Self> {
+        check_size(format, rows, columns)?;
         let words = format.codebook();
         // The codebook of IQ1_M stays where it is.
         let codebook_bytes = if format == Format::Iq1M { 0 } else { 4 * words.len() as u32 };
@@ -308,16 +315,13 @@ impl Rows {
             format!("at most {} entries a group", self.per_group),
             groups.per_group(),
         )?;
+        check(per_token > 0, "used", "at least 1", per_token)?;
         let entries = groups.entries();
         let blocks = u64::from(entries.div_ceil(per_token)) * u64::from(self.columns / 32);
         check_binding("x.codes", &x.codes, blocks * 32, BufferUsages::STORAGE)?;
         check_binding("x.scales", &x.scales, blocks * 8, BufferUsages::STORAGE)?;
-        check(
-            first_row + self.rows <= out_stride,
-            "out_stride",
-            format!("at least {}", first_row + self.rows),
-            out_stride,
-        )?;
+        let end = u64::from(first_row) + u64::from(self.rows);
+        check(end <= u64::from(out_stride), "out_stride", format!("at least {end}"), out_stride)?;
         check_binding("out", out, u64::from(entries) * u64::from(out_stride) * 4, BufferUsages::STORAGE)?;
         let dispatches = m
             .pieces
@@ -341,7 +345,7 @@ impl Rows {
             .collect::<Result<Vec<_>>>()?;
         // A workgroup goes through several tiles with what it has staged, unless that leaves the device idle.
         let tiles = self.rows.div_ceil(THREADS / 8);
-        let each = (tiles * groups.max_groups() / WORKGROUPS).clamp(1, MAX_TILES);
+        let each = (tiles.saturating_mul(groups.max_groups()) / WORKGROUPS).clamp(1, MAX_TILES);
         Ok(RowsBound { dispatches, workgroups: tiles.div_ceil(each), max_groups: groups.max_groups() })
     }
 }

@@ -28,9 +28,12 @@ pub fn assert_same_blocks(what: &str, got: &(Vec<i8>, Vec<[f32; 2]>), want: &[Q8
 #[cfg(feature = "wgpu")]
 pub mod device {
     use super::*;
-    use crate::common::{submit, whole};
+    use crate::common::{assert_same, contexts, submit, whole};
+    use samebits::golden::{Random, random_blocks};
     use samebits::gpu::Context;
     use samebits::quant::Format;
+    use samebits::reference;
+    use samebits::stages::expert_group::NO_SLOT;
     use samebits::stages::{
         ExpertDown, ExpertGateUp, ExpertGroup, ExpertGroups, ExpertMatrices, ExpertQuantize, ExpertSwiglu,
         Q8Buffers,
@@ -85,57 +88,177 @@ pub mod device {
         Down,
     }
 
-    /// Rows of every entry, `[entries][rows]`; `x`: a row of blocks for each token (gate and up), or for each entry.
-    #[allow(clippy::too_many_arguments, reason = "a stage's inputs")]
-    pub fn rows(
-        ctx: &Context,
-        which: Which,
-        format: Format,
-        rows: u32,
-        matrices: &[Vec<u8>],
-        x: &[Vec<Q8Block>],
-        experts: &[u32],
-        used: u32,
-    ) -> Vec<f32> {
-        let columns = 32 * x[0].len() as u32;
-        let count = matrices.len() as u32;
-        let m = ExpertMatrices::new(ctx, format, rows, columns, count).unwrap();
-        // Slots the other way round, so that they are not the experts' numbers.
-        for (expert, matrix) in matrices.iter().enumerate() {
-            m.write(count - 1 - expert as u32, 0, matrix).unwrap();
-        }
-        let slots: Vec<u32> = (0..count).rev().collect();
-        let slots = ctx.storage("slots", &slots).unwrap();
-        let ids = ctx.storage("experts", experts).unwrap();
-        let q8 = Q8::new(ctx, &x.concat());
-        let n = experts.len() * rows as usize;
-        let out = ctx.storage("out", &vec![f32::NAN; n]).unwrap();
-        let entries = experts.len() as u32;
-        let group = ExpertGroup::new(ctx).unwrap();
-        match which {
-            Which::GateUp => {
-                let stage = ExpertGateUp::new(ctx, format, rows, columns).unwrap();
-                let groups = ExpertGroups::new(ctx, entries, count, stage.per_group()).unwrap();
-                let group = group.bind(&whole(&ids), &whole(&slots), count, &groups).unwrap();
-                let bound = stage.bind(&m, &q8.view(), used, &groups, &whole(&out), 0, rows).unwrap();
-                submit(ctx, |pass| {
-                    group.encode(pass).unwrap();
-                    bound.encode(pass).unwrap();
-                });
+    /// A window through one of the two stages of rows.
+    #[derive(Clone, Copy)]
+    pub struct RowsCase<'a> {
+        pub which: Which,
+        pub format: Format,
+        pub rows: u32,
+        /// Of each expert.
+        pub matrices: &'a [Vec<u8>],
+        /// Experts that are not on the device.
+        pub missing: &'a [u32],
+        /// A row of blocks for each token (gate and up), or for each entry (down).
+        pub x: &'a [Vec<Q8Block>],
+        /// Of each entry.
+        pub experts: &'a [u32],
+        /// Entries of a token.
+        pub used: u32,
+        /// Entries of a group at most.
+        pub most: u32,
+        /// Of gate and up: where the rows go, and the floats between entries.
+        pub first_row: u32,
+        pub out_stride: u32,
+    }
+
+    impl RowsCase<'_> {
+        /// What every float of the output has to be, [`FILL`] where nothing is written.
+        pub fn want(&self) -> Vec<f32> {
+            let mut want = vec![f32::from_bits(FILL); self.experts.len() * self.out_stride as usize];
+            for (i, &expert) in self.experts.iter().enumerate() {
+                if expert as usize >= self.matrices.len() || self.missing.contains(&expert) {
+                    continue;
+                }
+                let matrix = &self.matrices[expert as usize];
+                let rows = match self.which {
+                    Which::GateUp => {
+                        reference::expert_gate_up(self.format, matrix, &self.x[i / self.used as usize])
+                    }
+                    Which::Down => reference::expert_down(self.format, matrix, &self.x[i]),
+                };
+                let at = i * self.out_stride as usize + self.first_row as usize;
+                want[at..at + rows.len()].copy_from_slice(&rows);
             }
-            Which::Down => {
-                let stage = ExpertDown::new(ctx, format, rows, columns).unwrap();
-                let groups = ExpertGroups::new(ctx, entries, count, stage.per_group()).unwrap();
-                let group = group.bind(&whole(&ids), &whole(&slots), count, &groups).unwrap();
-                let bound = stage.bind(&m, &q8.view(), &groups, &whole(&out)).unwrap();
-                submit(ctx, |pass| {
-                    group.encode(pass).unwrap();
-                    bound.encode(pass).unwrap();
-                });
+            want
+        }
+
+        /// The output of an adapter; what lies beyond it must not have changed.
+        pub fn run(&self, ctx: &Context) -> Vec<f32> {
+            let &RowsCase { format, rows, out_stride, .. } = self;
+            let columns = 32 * self.x[0].len() as u32;
+            let count = self.matrices.len() as u32;
+            let m = ExpertMatrices::new(ctx, format, rows, columns, count).unwrap();
+            // Slots the other way round, so that they are not the experts' numbers.
+            let slot = |expert: u32| count - 1 - expert;
+            for (expert, matrix) in self.matrices.iter().enumerate() {
+                m.write(slot(expert as u32), 0, matrix).unwrap();
+            }
+            let slots: Vec<u32> =
+                (0..count).map(|e| if self.missing.contains(&e) { NO_SLOT } else { slot(e) }).collect();
+            let slots = ctx.storage("slots", &slots).unwrap();
+            let ids = ctx.storage("experts", self.experts).unwrap();
+            let q8 = Q8::new(ctx, &self.x.concat());
+            let entries = self.experts.len() as u32;
+            let (n, spare) = ((entries * out_stride) as usize, 2 * out_stride as usize);
+            let out = ctx.storage("out", &vec![FILL; n + spare]).unwrap();
+            let group = ExpertGroup::new(ctx).unwrap();
+            let groups = |per_group: u32| {
+                let groups = ExpertGroups::new(ctx, entries, count, per_group.min(self.most)).unwrap();
+                let bound = group.bind(&whole(&ids), &whole(&slots), count, &groups).unwrap();
+                (groups, bound)
+            };
+            match self.which {
+                Which::GateUp => {
+                    let stage = ExpertGateUp::new(ctx, format, rows, columns).unwrap();
+                    let (groups, group) = groups(stage.per_group());
+                    let (x, first_row) = (q8.view(), self.first_row);
+                    let bound =
+                        stage.bind(&m, &x, self.used, &groups, &whole(&out), first_row, out_stride).unwrap();
+                    submit(ctx, |pass| {
+                        group.encode(pass).unwrap();
+                        bound.encode(pass).unwrap();
+                    });
+                }
+                Which::Down => {
+                    let stage = ExpertDown::new(ctx, format, rows, columns).unwrap();
+                    let (groups, group) = groups(stage.per_group());
+                    let bound = stage.bind(&m, &q8.view(), &groups, &whole(&out)).unwrap();
+                    submit(ctx, |pass| {
+                        group.encode(pass).unwrap();
+                        bound.encode(pass).unwrap();
+                    });
+                }
+            }
+            let slot = count / 2;
+            let matrix = &self.matrices[(count - 1 - slot) as usize];
+            assert_eq!(m.read(slot).unwrap(), *matrix, "the blocks come back");
+            let beyond: Vec<u32> = ctx.read(&out, 4 * n as u64, spare).unwrap();
+            assert!(beyond.iter().all(|&word| word == FILL), "something wrote beyond the last entry");
+            ctx.read(&out, 0, n).unwrap()
+        }
+
+        /// Compares an adapter with the oracle.
+        pub fn check(&self, name: &str, ctx: &Context, want: &[f32]) {
+            let what = format!(
+                "{name}: {} {} x {}, {} rows of x, {} entries, {} a token, groups of {}",
+                self.format.name(),
+                self.rows,
+                32 * self.x[0].len(),
+                self.x.len(),
+                self.experts.len(),
+                self.used,
+                self.most
+            );
+            assert_same(&what, &self.run(ctx), want);
+        }
+
+        /// Compares every adapter with the oracle.
+        pub fn check_all(&self) {
+            let want = self.want();
+            contexts().for_each(|(name, ctx)| self.check(name, ctx, &want));
+        }
+    }
+
+    /// Matrices, activations and experts of random windows.
+    pub struct RowsData {
+        pub which: Which,
+        pub format: Format,
+        pub rows: u32,
+        pub matrices: Vec<Vec<u8>>,
+        pub x: Vec<Vec<Q8Block>>,
+        pub experts: Vec<u32>,
+        pub used: u32,
+    }
+
+    impl RowsData {
+        /// Each token, of `tokens`, goes to `used` of `count` experts, maybe to one of them twice.
+        #[allow(clippy::too_many_arguments, reason = "sizes of a window")]
+        pub fn new(
+            which: Which,
+            format: Format,
+            rows: u32,
+            columns: usize,
+            tokens: usize,
+            used: u32,
+            count: u32,
+            seed: u64,
+        ) -> Self {
+            let mut random = Random::new(seed);
+            let blocks = rows as usize * columns / format.block_values();
+            let matrices = (0..count).map(|_| random_blocks(&mut random, format, blocks)).collect();
+            let entries = tokens * used as usize;
+            let x = (0..if which == Which::GateUp { tokens } else { entries })
+                .map(|_| reference::expert_quantize(&random.floats(columns, 3.0)))
+                .collect();
+            let experts = (0..entries).map(|_| random.below(count)).collect();
+            RowsData { which, format, rows, matrices, x, experts, used }
+        }
+
+        pub fn case(&self) -> RowsCase<'_> {
+            RowsCase {
+                which: self.which,
+                format: self.format,
+                rows: self.rows,
+                matrices: &self.matrices,
+                missing: &[],
+                x: &self.x,
+                experts: &self.experts,
+                used: self.used,
+                most: 4,
+                first_row: 0,
+                out_stride: self.rows,
             }
         }
-        assert_eq!(m.read(count - 1).unwrap(), matrices[0], "the blocks come back");
-        ctx.read(&out, 0, n).unwrap()
     }
 
     pub fn quantize(ctx: &Context, x: &[f32]) -> (Vec<i8>, Vec<[f32; 2]>) {
