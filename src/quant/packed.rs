@@ -14,6 +14,7 @@ use super::Format;
 use crate::exact::{f16_to_f32, f32_to_f16};
 
 /// Where in a prepared block the codes are, and the kinds of the rest.
+#[allow(clippy::single_range_in_vec_init, reason = "one kind of rest is a list of one")]
 fn fields(format: Format) -> (Range<usize>, &'static [Range<usize>]) {
     match format {
         Format::Iq1M => (0..32, &[32..48, 48..56]),
