@@ -2,7 +2,56 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use samebits::exact::f16_to_f32;
+use samebits::golden::experts::{OwnedExperts, OwnedTokens, digests};
 use samebits::quant::Q8Block;
+use samebits::{ExpertShape, reference};
+
+/// All that a window's stages give, rows one after the other; see [`digests`](samebits::golden::experts::digests).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Traced {
+    pub quantised: Vec<Q8Block>,
+    pub gate_up: Vec<f32>,
+    pub gated: Vec<Q8Block>,
+    pub down: Vec<f32>,
+    pub y: Vec<f32>,
+}
+
+impl Traced {
+    pub fn digests(&self) -> [String; 5] {
+        digests(&self.quantised, &self.gate_up, &self.gated, &self.down, &self.y)
+    }
+}
+
+/// The oracle's trace of a window.
+pub fn oracle(s: &ExpertShape, experts: &OwnedExperts, tokens: &OwnedTokens) -> Traced {
+    let (n_embd, used) = (s.n_embd as usize, tokens.used as usize);
+    let matrix = |all: &[u8], bytes: u64, expert: usize| {
+        let bytes = bytes as usize;
+        all[expert * bytes..][..bytes].to_vec()
+    };
+    let mut traced = Traced { quantised: vec![], gate_up: vec![], gated: vec![], down: vec![], y: vec![] };
+    for (token, x) in tokens.x.chunks_exact(n_embd).enumerate() {
+        let blocks = reference::expert_quantize(x);
+        let mut outs = Vec::new();
+        for &expert in &tokens.experts[token * used..][..used] {
+            let expert = expert as usize;
+            let gate = matrix(&experts.gate, s.gate_bytes(), expert);
+            let gate = reference::expert_gate_up(s.gate, &gate, &blocks);
+            let up = matrix(&experts.up, s.up_bytes(), expert);
+            let up = reference::expert_gate_up(s.up, &up, &blocks);
+            let h = reference::expert_quantize(&reference::expert_swiglu(&gate, &up));
+            let down = matrix(&experts.down, s.down_bytes(), expert);
+            outs.push(reference::expert_down(s.down, &down, &h));
+            traced.gate_up.extend(gate.iter().chain(&up));
+            traced.gated.extend(h);
+        }
+        let rows: Vec<&[f32]> = outs.iter().map(Vec::as_slice).collect();
+        traced.y.extend(reference::expert_combine(&rows, &tokens.weights[token * used..][..used]));
+        traced.down.extend(outs.concat());
+        traced.quantised.extend(blocks);
+    }
+    traced
+}
 
 /// The pairs of scale and sum that a device keeps of blocks.
 pub fn device_scales(blocks: &[Q8Block]) -> Vec<[f32; 2]> {
@@ -29,14 +78,15 @@ pub fn assert_same_blocks(what: &str, got: &(Vec<i8>, Vec<[f32; 2]>), want: &[Q8
 pub mod device {
     use super::*;
     use crate::common::{assert_same, contexts, submit, whole};
+    use samebits::exact::f32_to_f16;
     use samebits::golden::{Random, random_blocks};
     use samebits::gpu::Context;
     use samebits::quant::Format;
-    use samebits::reference;
+    use samebits::stages::expert_forward::ExpertBuffers;
     use samebits::stages::expert_group::NO_SLOT;
     use samebits::stages::{
-        ExpertDown, ExpertGateUp, ExpertGroup, ExpertGroups, ExpertMatrices, ExpertQuantize, ExpertSwiglu,
-        Q8Buffers,
+        ExpertDown, ExpertForward, ExpertGateUp, ExpertGroup, ExpertGroups, ExpertMatrices, ExpertQuantize,
+        ExpertSwiglu, ExpertWeights, Q8Buffers,
     };
     use samebits::wgpu;
 
@@ -279,5 +329,51 @@ pub mod device {
         let bound = stage.bind(&whole(&input), entries as u32, n_ff as u32, &out.view()).unwrap();
         submit(ctx, |pass| bound.encode(pass).unwrap());
         out.read(ctx, blocks)
+    }
+
+    /// The trace of a window, all stages in one pass.
+    pub fn forward(ctx: &Context, s: &ExpertShape, experts: &OwnedExperts, tokens: &OwnedTokens) -> Traced {
+        let weights = ExpertWeights::new(ctx, s, s.experts).unwrap();
+        for expert in 0..s.experts {
+            let slot = s.experts - 1 - expert;
+            let part = |all: &[u8], bytes: u64| {
+                let bytes = bytes as usize;
+                all[expert as usize * bytes..][..bytes].to_vec()
+            };
+            let gate = part(&experts.gate, s.gate_bytes());
+            let up = part(&experts.up, s.up_bytes());
+            let down = part(&experts.down, s.down_bytes());
+            weights.write(slot, &gate, &up, &down).unwrap();
+            weights.assign(expert, Some(slot)).unwrap();
+        }
+        let (n, entries) = (tokens.x.len(), tokens.experts.len());
+        let [n_embd, n_ff] = [s.n_embd, s.n_ff].map(|n| n as usize);
+        let stages = ExpertForward::new(ctx, s, None).unwrap();
+        let scratch = stages.scratch((n / n_embd) as u32, tokens.used).unwrap();
+        let x = ctx.storage("x", &tokens.x).unwrap();
+        let ids = ctx.storage("experts", &tokens.experts).unwrap();
+        let factors = ctx.storage("weights", &tokens.weights).unwrap();
+        let y = ctx.storage("y", &vec![f32::NAN; n]).unwrap();
+        let buffers =
+            ExpertBuffers { x: whole(&x), experts: whole(&ids), weights: whole(&factors), y: whole(&y) };
+        let bound = stages.bind(&weights, None, &buffers, &scratch).unwrap();
+        submit(ctx, |pass| bound.encode(pass).unwrap());
+        let blocks = |view: Q8Buffers<'_>, n: usize| -> Vec<Q8Block> {
+            let codes: Vec<[i8; 32]> = ctx.read(view.codes.buffer, 0, n).unwrap();
+            let scales: Vec<[f32; 2]> = ctx.read(view.scales.buffer, 0, n).unwrap();
+            let block = |(codes, [scale, sum]): ([i8; 32], [f32; 2])| Q8Block {
+                codes,
+                scale: f32_to_f16(scale),
+                sum: f32_to_f16(sum),
+            };
+            codes.into_iter().zip(scales).map(block).collect()
+        };
+        Traced {
+            quantised: blocks(scratch.x(), n / 32),
+            gate_up: ctx.read(scratch.gate_up(), 0, 2 * entries * n_ff).unwrap(),
+            gated: blocks(scratch.h(), entries * n_ff / 32),
+            down: ctx.read(scratch.outs(), 0, entries * n_embd).unwrap(),
+            y: ctx.read(&y, 0, n).unwrap(),
+        }
     }
 }
