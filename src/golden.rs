@@ -330,27 +330,34 @@ pub struct Report {
     pub failures: Vec<String>,
 }
 
+impl Report {
+    /// Compares the digests of a case's stages with those that are expected.
+    fn compare<const N: usize>(&mut self, case: &str, stages: [&'static str; N], digests: [String; N]) {
+        let expected = expected();
+        for (stage, digest) in stages.into_iter().zip(digests) {
+            let differs = expected.get(&(case, stage)) != Some(&digest.as_str());
+            let counts = self.stages.entry(stage).or_default();
+            counts.0 += 1;
+            self.cases += 1;
+            if differs {
+                counts.1 += 1;
+                self.differ += 1;
+                self.failures.push(format!("{case} {stage}"));
+            }
+        }
+    }
+}
+
 /// Runs the suite on a backend.
 ///
 /// # Errors
 /// What the backend reports.
 pub fn verify(backend: &Backend) -> Result<Report> {
-    let expected = expected();
     let mut report = Report::default();
     for case in cases() {
         let (cache, window) = case.build();
         let trace = QsaLayer::import(backend, case.shape, &cache.view())?.decode_traced(&window.view())?;
-        for (stage, digest) in STAGES.into_iter().zip(digests(&trace)) {
-            let differs = expected.get(&(case.name, stage)) != Some(&digest.as_str());
-            let counts = report.stages.entry(stage).or_default();
-            counts.0 += 1;
-            report.cases += 1;
-            if differs {
-                counts.1 += 1;
-                report.differ += 1;
-                report.failures.push(format!("{} {stage}", case.name));
-            }
-        }
+        report.compare(case.name, STAGES, digests(&trace));
     }
     Ok(report)
 }

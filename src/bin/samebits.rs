@@ -169,8 +169,9 @@ fn report(runs: &[Run], json: bool) -> ExitCode {
             println!("  lowering {}, verdict {}", run.lowering, run.verdict);
             match &run.outcome {
                 Ok(outcome) => {
+                    let width = outcome.stages.keys().map(|stage| stage.len()).max().unwrap_or(0) + 2;
                     for (stage, (cases, differ)) in &outcome.stages {
-                        println!("  {stage:<12} {cases} cases, {differ} differ");
+                        println!("  {stage:<width$} {cases} cases, {differ} differ");
                     }
                     for failure in &outcome.failures {
                         println!("  differs: {failure}");
